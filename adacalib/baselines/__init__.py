@@ -1,0 +1,1 @@
+"""Reference calibrators without a network: fit on logit cells, predict on logits."""

@@ -1,0 +1,94 @@
+"""One monotone piecewise-linear function per field value, on log-odds (Eq. 4).
+
+Shape letters: V field values (row 0 is the function of unseen values), J = K + 1 bounds (padded).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adacalib.cells.bin_bounds import BinBounds, find_bin_index
+from adacalib.cells.logit_cells import Floats, Ints
+
+EDGE_SLOPE_LIMITS = (0.02, 4.0)
+"""Slopes allowed beyond the outer bounds."""
+
+
+class FieldValueIdError(ValueError):
+    """A dense id that the functions do not know."""
+
+
+@dataclass(frozen=True)
+class BinFunctions:
+    """Piecewise-linear functions, one row per dense field value id; id 0 serves unseen values.
+
+    Attributes:
+        bin_bounds_VJ: increasing bounds in log-odds, padded with +inf.
+        knots_VJ: calibrated log-odds at the bounds, padded with the last knot.
+        n_bins_V: number of bins of each field value, at least 1.
+        slope_lower_V: slope below the first bound.
+        slope_upper_V: slope above the last bound.
+    """
+
+    bin_bounds_VJ: Floats
+    knots_VJ: Floats
+    n_bins_V: Ints
+    slope_lower_V: Floats
+    slope_upper_V: Floats
+
+
+def build_functions(bounds: BinBounds, knots_VJ: Floats) -> BinFunctions:
+    """Functions through the knots; beyond the ends the edge bins' slopes go on, clipped to EDGE_SLOPE_LIMITS.
+
+    Args:
+        bounds: bounds of each field value.
+        knots_VJ: calibrated log-odds at the bounds; what stands in the padding is replaced by the last knot.
+    """
+    row_V, last_V = np.arange(len(knots_VJ)), bounds.n_bins_V
+    padded_VJ = np.arange(knots_VJ.shape[1]) > last_V[:, None]
+    knots_VJ = np.where(padded_VJ, knots_VJ[row_V, last_V][:, None], knots_VJ)
+    bounds_VJ = bounds.bin_bounds_VJ
+    lower_V = (knots_VJ[:, 1] - knots_VJ[:, 0]) / (bounds_VJ[:, 1] - bounds_VJ[:, 0])
+    upper_V = (knots_VJ[row_V, last_V] - knots_VJ[row_V, last_V - 1]) / (
+        bounds_VJ[row_V, last_V] - bounds_VJ[row_V, last_V - 1]
+    )
+    return BinFunctions(
+        bin_bounds_VJ=bounds_VJ,
+        knots_VJ=knots_VJ,
+        n_bins_V=last_V,
+        slope_lower_V=np.clip(lower_V, *EDGE_SLOPE_LIMITS),
+        slope_upper_V=np.clip(upper_V, *EDGE_SLOPE_LIMITS),
+    )
+
+
+def interpolate(functions: BinFunctions, field_value_id: Ints, logit: Floats) -> Floats:
+    """Calibrated log-odds of each sample (or cell): Eq. 4 without the auxiliary term.
+
+    Continuous everywhere: inside a bin linear between its knots, beyond the outer bounds linear with the edge
+    slopes. The logit is never clamped.
+
+    Args:
+        functions: the functions.
+        field_value_id: dense ids, length n; 0 for unseen values.
+        logit: un-calibrated log-odds, length n.
+
+    Raises:
+        FieldValueIdError: an id below 0 or beyond the last row.
+    """
+    n_values = len(functions.n_bins_V)
+    if len(field_value_id) and not 0 <= field_value_id.min() <= field_value_id.max() < n_values:
+        raise FieldValueIdError(
+            f"field value ids from {field_value_id.min()} to {field_value_id.max()}, but the functions know 0 to "
+            f"{n_values - 1}: give unseen values the id 0, and use the ids that the functions were fitted with"
+        )
+    bin_index = find_bin_index(functions.bin_bounds_VJ, functions.n_bins_V, field_value_id, logit)
+    lower_bound = functions.bin_bounds_VJ[field_value_id, bin_index]
+    upper_bound = functions.bin_bounds_VJ[field_value_id, bin_index + 1]
+    lower_knot = functions.knots_VJ[field_value_id, bin_index]
+    upper_knot = functions.knots_VJ[field_value_id, bin_index + 1]
+    inside = lower_knot + (upper_knot - lower_knot) / (upper_bound - lower_bound) * (logit - lower_bound)
+    below = lower_knot + functions.slope_lower_V[field_value_id] * (logit - lower_bound)
+    above = upper_knot + functions.slope_upper_V[field_value_id] * (logit - upper_bound)
+    return np.where(logit < lower_bound, below, np.where(logit >= upper_bound, above, inside))

@@ -1,0 +1,115 @@
+"""Logit cells in memory: what every step that needs no rows is computed from.
+
+A logit cell is the slice [j/32, (j+1)/32) of one field value's un-calibrated logit. All its samples get nearly the
+same result, so sums per cell stand for the samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+CELLS_PER_LOGIT = 32
+"""Cells per unit of logit."""
+
+LOGIT_LIMIT = 16.11809555148467
+"""Logit of 1 - 1e-7: scores are clipped to [1e-7, 1 - 1e-7] before anything else."""
+
+
+@dataclass(frozen=True)
+class LogitCells:
+    """Cells of one field, sorted by (field value id, cell); all arrays of length n_cells.
+
+    Attributes:
+        field_value_id: dense id, 1 … n_values - 1 (0, unseen, has no cells in training).
+        cell: floor(32 · logit).
+        weight: sum of sample weights (the number of samples where there are no weights), > 0.
+        response: weighted sum of labels, in [0, weight].
+        logit: weighted mean un-calibrated logit of the cell, in log-odds.
+        n_samples: number of rows.
+        n_responses: number of rows with label 1.
+        n_values: number of dense ids, id 0 included; arrays indexed by id have this length.
+    """
+
+    field_value_id: Ints
+    cell: Ints
+    weight: Floats
+    response: Floats
+    logit: Floats
+    n_samples: Ints
+    n_responses: Ints
+    n_values: int
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> LogitCells:
+        """The cells where mask holds; ids keep their meaning."""
+        return replace(
+            self,
+            **{
+                name: getattr(self, name)[mask]
+                for name in ("field_value_id", "cell", "weight", "response", "logit", "n_samples", "n_responses")
+            },
+        )
+
+    def sum_by_value(self, values: Floats) -> Floats:
+        """Sums an array of length n_cells per field value id; length n_values."""
+        return np.bincount(self.field_value_id, weights=values, minlength=self.n_values)
+
+
+def merge_cells(
+    field_value_id: Ints,
+    cell: Ints,
+    weight: Floats,
+    response: Floats,
+    weighted_logit: Floats,
+    n_samples: Ints,
+    n_responses: Ints,
+    n_values: int,
+) -> LogitCells:
+    """Sorts rows by (field value id, cell) and adds up those that share both (folds or days of one cell).
+
+    Args:
+        weighted_logit: per row the weighted sum of logits (not the mean).
+        n_values: number of dense ids, id 0 included.
+    """
+    order = np.lexsort((cell, field_value_id))
+    field_value_id, cell = field_value_id[order], cell[order]
+    first = np.ones(len(cell), bool)
+    first[1:] = (field_value_id[1:] != field_value_id[:-1]) | (cell[1:] != cell[:-1])
+    starts = np.flatnonzero(first)
+    total_weight = _add(weight[order], starts)
+    return LogitCells(
+        field_value_id=field_value_id[starts],
+        cell=cell[starts],
+        weight=total_weight,
+        response=_add(response[order], starts),
+        logit=_add(weighted_logit[order], starts) / total_weight,
+        n_samples=_add(n_samples[order], starts),
+        n_responses=_add(n_responses[order], starts),
+        n_values=n_values,
+    )
+
+
+def _add(values: npt.NDArray[np.generic], starts: Ints) -> npt.NDArray[np.generic]:  # type: ignore[type-var]
+    return np.add.reduceat(values, starts) if len(starts) else values[:0]
+
+
+def pool_values(cells: LogitCells) -> LogitCells:
+    """All field values as one: the cells of id 0, the global row."""
+    return merge_cells(
+        np.zeros(len(cells), np.int64),
+        cells.cell,
+        cells.weight,
+        cells.response,
+        cells.weight * cells.logit,
+        cells.n_samples,
+        cells.n_responses,
+        n_values=1,
+    )

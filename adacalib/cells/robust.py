@@ -1,0 +1,140 @@
+"""Robust mode without a network: algorithm.md part 2, steps 1 to 3, and the choice of step 8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from adacalib.cells.bin_bounds import BinBounds, compute_bin_bounds
+from adacalib.cells.functions import BinFunctions, build_functions, interpolate
+from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
+from adacalib.cells.knots import compute_bin_shifts, make_monotone, spread_to_bounds
+from adacalib.cells.logit_cells import Floats, LogitCells
+from adacalib.cells.thinning import split_cells
+from adacalib.cells.value_effects import ValueEffects, fit_value_effects
+
+HELD_OUT_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class RobustFit:
+    """The fit of steps 1 to 3.
+
+    Attributes:
+        curve: global curve.
+        effects: level and slope of every field value.
+        functions: what serving needs.
+        diagnostics: plain numbers: tau_level, tau_slope, bin_strength (None without bin shifts), n_curve_knots,
+            pooled_share (field values, id 0 included, whose knots had to be pooled to be monotone).
+    """
+
+    curve: GlobalCurve
+    effects: ValueEffects
+    functions: BinFunctions
+    diagnostics: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class HarmChoice:
+    """Which of two calibrators held-out samples prefer.
+
+    Attributes:
+        chosen: the one with the smaller loss; the global curve in a tie, or when nothing is held out.
+        loss_global_curve: mean held-out cross-entropy per unit of weight; None when one side of the split is empty.
+        loss_robust: the same for steps 1 to 3.
+    """
+
+    chosen: Literal["global_curve", "robust"]
+    loss_global_curve: float | None
+    loss_robust: float | None
+
+
+def fit_robust(
+    cells: LogitCells,
+    bounds: BinBounds,
+    *,
+    value_level: bool = True,
+    value_slope: bool = True,
+    bin_shrinkage: bool = True,
+) -> RobustFit:
+    """Fits global curve, value effects and knots.
+
+    With all three switches off the functions are the global curve at the value's bounds.
+
+    Args:
+        cells: logit cells to fit on.
+        bounds: bounds of every field value.
+        value_level: empirical-Bayes level per field value.
+        value_slope: empirical-Bayes slope per field value.
+        bin_shrinkage: shrunken shift per bin; without it a knot is η at its bound.
+
+    Raises:
+        NoCellsError: there are no cells.
+    """
+    curve = fit_global_curve(cells)
+    curve_logit = curve.evaluate(cells.logit)
+    effects = fit_value_effects(cells, curve_logit, level=value_level, slope=value_slope)
+    knots_VJ = effects.apply(np.arange(cells.n_values)[:, None], curve.evaluate(bounds.filled_VJ))
+    strength = None
+    if bin_shrinkage:
+        shifts = compute_bin_shifts(cells, bounds, effects.apply(cells.field_value_id, curve_logit))
+        knots_VJ, strength = knots_VJ + spread_to_bounds(shifts), shifts.strength
+    monotone_VJ = make_monotone(knots_VJ, bounds)
+    inside_VJ = np.arange(knots_VJ.shape[1]) <= bounds.n_bins_V[:, None]
+    pooled_V = np.any((np.abs(monotone_VJ - knots_VJ) > 1e-9) & inside_VJ, axis=1)
+    return RobustFit(
+        curve=curve,
+        effects=effects,
+        functions=build_functions(bounds, monotone_VJ),
+        diagnostics={
+            "tau_level": effects.tau_level,
+            "tau_slope": effects.tau_slope,
+            "bin_strength": strength,
+            "n_curve_knots": float(len(curve.logit_knots)),
+            "pooled_share": float(np.mean(pooled_V)),
+        },
+    )
+
+
+def choose_without_harm(
+    cells: LogitCells,
+    n_bins: int,
+    *,
+    seed: int,
+    later: LogitCells | None = None,
+    value_level: bool = True,
+    value_slope: bool = True,
+    bin_shrinkage: bool = True,
+) -> HarmChoice:
+    """Chooses between the global curve and robust mode by mean held-out log-loss (algorithm.md step 8).
+
+    Args:
+        cells: cells of train ∪ dev, split 70/30 at random here; with `later`, the earlier days' cells.
+        n_bins: K of the inner fits.
+        seed: of the split.
+        later: cells of the held-out later days, with the same ids.
+        value_level: see `fit_robust`.
+        value_slope: see `fit_robust`.
+        bin_shrinkage: see `fit_robust`.
+    """
+    fitted, held_out = split_cells(cells, (1 - HELD_OUT_SHARE, HELD_OUT_SHARE), seed) if later is None else (cells, later)
+    if not len(fitted) or not len(held_out):
+        return HarmChoice("global_curve", None, None)
+    bounds = compute_bin_bounds(fitted, n_bins)
+    plain = fit_robust(fitted, bounds, value_level=False, value_slope=False, bin_shrinkage=False)
+    robust = fit_robust(
+        fitted, bounds, value_level=value_level, value_slope=value_slope, bin_shrinkage=bin_shrinkage
+    )
+    losses = [
+        compute_log_loss(held_out, interpolate(fit.functions, held_out.field_value_id, held_out.logit))
+        for fit in (plain, robust)
+    ]
+    return HarmChoice("robust" if losses[1] < losses[0] else "global_curve", losses[0], losses[1])
+
+
+def compute_log_loss(cells: LogitCells, logit: Floats) -> float:
+    """Mean cross-entropy per unit of weight, in nats, of calibrated log-odds given per cell."""
+    losses = cells.weight * np.logaddexp(0.0, logit) - cells.response * logit
+    return float(np.sum(losses) / np.sum(cells.weight))

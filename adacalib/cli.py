@@ -1,0 +1,221 @@
+"""The `adacalib` command: options, messages, exit codes; no logic of its own.
+
+pyspark and torch are imported when a stage runs, so that help and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from adacalib.config import STAGES, ConfigError, RunConfig, read_config
+
+STAGE_HELP = {
+    "prepare_samples": """Raw table → samples, field_values.
+
+    Reads the input of the configuration (Parquet or CSV). Writes to runs/NAME/tables: samples (one row per sample:
+    label, split, weight, a dense id per field, features as arrays), field_values (one row per field value), and
+    rejects (faulty rows with their reason). Stops when more than input.max_rejected_share of the rows is faulty.""",
+    "train_predictor": """samples → predictor: the un-calibrated model.
+
+    Reads samples (split train; dev for the curve). Writes runs/NAME/predictor (safetensors and JSON). Runs on
+    training.ranks ranks. A run with its own scores skips it.""",
+    "score_samples": """samples + predictor → scored_samples.
+
+    Reads samples, and the predictor unless the input brings its scores. Writes scored_samples: each sample with its
+    un-calibrated logit.""",
+    "build_logit_cells": """scored_samples (train, dev) → logit_cells.
+
+    Reads scored_samples and field_values. Writes logit_cells: one row per field, field value, fold and slice of 1/32
+    of logit, with samples, responses and the sum of logits. What follows and needs no single rows reads these.""",
+    "compute_bin_statistics": """logit_cells → bin_statistics.
+
+    Reads logit_cells (with bins.method: approx_quantile, scored_samples). Writes bin_statistics: bounds and posteriors
+    of every field value, for each candidate number of bins, and of all values together.""",
+    "build_training_rows": """scored_samples → training_rows.
+
+    Reads scored_samples. Writes training_rows: features, ids, logit and label of train and dev, shuffled by a seeded
+    hash, as the ranks stream them. A run without auxiliary network (robust mode) skips it.""",
+    "train_calibrator": """training_rows + logit_cells + bin_statistics → calibrator, unified.
+
+    Writes runs/NAME/calibrator, and runs/NAME/unified: predictor and calibrator as one checkpoint. Runs on
+    training.ranks ranks; --set training.resume=true goes on from the last epoch.""",
+    "calibrate_samples": """samples + unified → calibrated_samples.
+
+    Reads samples (scored_samples' input, never its output) and the unified checkpoint. Writes calibrated_samples: each
+    sample with its calibrated score, in one forward pass.""",
+    "evaluate": """calibrated_samples (test) → metrics.json.
+
+    Compares un-calibrated, isotonic, isotonic + offset per field value and AdaCalib, for every field of the
+    configuration. Writes runs/NAME/metrics.json and the table field_value_metrics.""",
+    "report": """metrics.json → report.html.
+
+    Reads metrics.json and the tables of the run. Writes runs/NAME/report.html, one file with its pictures inside, and
+    the pictures as PNG beside it.""",
+}
+
+ConfigPath = Annotated[
+    Path, typer.Option("--config", "-c", help="The run's YAML file; configs/ holds examples.", show_default=False)
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Overrides one key, with dots for sections and the value in YAML: fields=[dest], training.ranks=1. "
+        "May be given several times.",
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show an error's whole trace.")]
+
+out = Console()
+err = Console(stderr=True)
+
+
+class _Commands(TyperGroup):
+    """Takes a stage's name with - as well as with _."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name.replace("-", "_"))
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Calibrates the scores of a model per value of a field: AdaCalib, from raw table to report. "
+    "A run is one YAML file; its outputs are in runs/NAME.",
+)
+
+
+@app.command()
+def run(
+    config: ConfigPath,
+    first: Annotated[str | None, typer.Option("--from", metavar="STAGE", help="Begin with this stage.")] = None,
+    last: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="End with this stage.")] = None,
+    overrides: Overrides = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run all stages, or a range of them, in one Spark session.
+
+    Reads the input that the configuration names, or, with --from, what the stages before have left in runs/NAME.
+    Writes runs/NAME: tables, predictor, calibrator, unified, metrics.json, report.html, status.json (state, timings,
+    versions) and effective_config.json. Every stage overwrites its outputs whole, so a rerun is a repair.
+    """
+    with _messages(verbose):
+        _run(read_config(config, tuple(overrides or ())), first, last)
+
+
+def _make_stage_command(stage: str) -> Callable[..., None]:
+    def command(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False) -> None:
+        with _messages(verbose):
+            _run(read_config(config, tuple(overrides or ())), stage, stage)
+
+    return command
+
+
+for _stage in STAGES:
+    app.command(_stage, help=STAGE_HELP[_stage], rich_help_panel="Stages, in order")(_make_stage_command(_stage))
+
+
+@app.command()
+def doctor(
+    runs_dir: Annotated[str, typer.Option(help="Folder of the runs, whose disk is looked at.")] = "runs",
+    verbose: Verbose = False,
+) -> None:
+    """Name every mismatch of this machine, with its cure.
+
+    Looks at Python, Java, the versions of all packages, PYSPARK_PYTHON, disk and memory. Writes nothing. Exit code 1
+    when something does not match.
+    """
+    from adacalib.doctor import examine
+
+    with _messages(verbose):
+        findings = examine(runs_dir)
+        table = Table("", "looked at", "found", "wanted", "cure")
+        for one in findings:
+            mark = "[green]ok[/green]" if one.ok else "[red]mismatch[/red]"
+            table.add_row(mark, *(escape(text) for text in (one.subject, one.found, one.wanted, one.cure)))
+        out.print(table)
+    if not all(one.ok for one in findings):
+        raise typer.Exit(1)
+
+
+@app.command("config")
+def show_config(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The run's YAML file.")] = None,
+    overrides: Overrides = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of all keys instead.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print the configuration in force as YAML: every key, with defaults and --set applied.
+
+    Reads the YAML file; writes to standard output only, and what it prints is itself a valid --config. With --schema
+    it prints every key's meaning, type, default and range, and needs no --config.
+    """
+    with _messages(verbose):
+        if schema:
+            typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2, ensure_ascii=False))
+            return
+        if config is None:
+            raise ConfigError("config: give --config FILE (or --schema)")
+        effective = read_config(config, tuple(overrides or ())).model_dump(mode="json")
+        typer.echo(yaml.safe_dump(effective, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def main() -> None:
+    """Entry point of the `adacalib` command."""
+    app()
+
+
+def _run(config: RunConfig, first: str | None, last: str | None) -> None:
+    from jobs.pipeline import run_stages, select_stages
+
+    stages = select_stages(config, first, last)
+    handler = RichHandler(console=err, show_time=False, show_level=False, show_path=False, markup=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    logging.getLogger("adacalib").setLevel(logging.INFO)
+    run_stages(config, stages, out)
+
+
+@contextlib.contextmanager
+def _messages(verbose: bool) -> Iterator[None]:
+    """Errors as messages on stderr: exit code 2 for the user's configuration, 1 for a run that failed."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if verbose:
+            traceback.print_exc()
+        _say(error)
+        raise typer.Exit(_exit_code(error)) from None
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def _say(error: BaseException) -> None:
+    from adacalib.status import describe_error
+
+    err.print(f"[red]error:[/red] {escape(describe_error(error))}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""The configuration of a run: one frozen, validated model, read from one YAML file.
+
+Imports nothing of ours. Every key has its default and its range here and nowhere else; `adacalib config
+--schema` prints them as JSON schema.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+SPLITS = ("train", "dev", "test")
+
+STAGES = (
+    "prepare_samples",
+    "train_predictor",
+    "score_samples",
+    "build_logit_cells",
+    "compute_bin_statistics",
+    "build_training_rows",
+    "train_calibrator",
+    "calibrate_samples",
+    "evaluate",
+    "report",
+)
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message lists every fault with its cure."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputConfig(_Section):
+    """Where the raw table is and what its columns mean. Label, weight and date are Spark SQL expressions."""
+
+    path: str = Field(description="file, folder or glob; `package:NAME/inner/path` is a file of an installed package")
+    format: Literal["parquet", "csv"] = "parquet"
+    null_value: str = Field("", description="text that stands for null in a CSV file, NA for instance")
+    row_filter: str | None = Field(None, description="SQL condition; rows that do not meet it are counted, not rejected")
+    label: str = Field(description="SQL expression that gives 0/1 or a boolean: the response")
+    score: str | None = Field(None, description="the un-calibrated score; with it there is no predictor stage")
+    score_kind: Literal["probability", "logit"] = "probability"
+    score_version: str = Field("own-scores", description="names the model behind `score`; cells of two versions never mix")
+    weight: str | None = Field(None, description="positive sample weight; without it every row weighs 1")
+    date: str | None = Field(None, description="day of the row")
+    row_key: str | None = Field(None, description="your own key of a row, carried to calibrated_samples as text")
+    max_rejected_share: float = Field(0.01, ge=0, le=1, description="above this share of faulty rows the run stops")
+
+
+class FeaturesConfig(_Section):
+    """Features by name: a list of columns, or a mapping from a name to a Spark SQL expression."""
+
+    numeric: dict[str, str] = Field(default_factory=dict, description="numbers, or arrays of numbers of one length")
+    categorical: dict[str, str] = Field(default_factory=dict, description="values that get an embedding each")
+
+    @field_validator("numeric", "categorical", mode="before")
+    @classmethod
+    def _names_are_expressions(cls, value: Any) -> Any:
+        return {name: name for name in value} if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _one_name_one_feature(self) -> FeaturesConfig:
+        if twice := sorted(set(self.numeric) & set(self.categorical)):
+            raise ValueError(f"{', '.join(twice)}: numeric and categorical at once; keep one of the two")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.numeric, *self.categorical)
+
+
+class SplitConfig(_Section):
+    """How rows are dealt to train, dev and test."""
+
+    by: Literal["hash", "date", "column"] = Field("hash", description="hash of the row, order of `input.date`, or a column")
+    column: str | None = Field(None, description="SQL expression that gives train, dev or test (with by: column)")
+    train: float = Field(0.6, gt=0, lt=1)
+    dev: float = Field(0.2, ge=0, lt=1)
+    test: float = Field(0.2, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> SplitConfig:
+        if abs(self.train + self.dev + self.test - 1) > 1e-9:
+            raise ValueError(f"train + dev + test is {self.train + self.dev + self.test:g}; make it 1")
+        if (self.by == "column") != (self.column is not None):
+            raise ValueError("`column` goes with `by: column`, and only with it")
+        return self
+
+
+class PredictorConfig(_Section):
+    """The un-calibrated model: four fully-connected layers on numbers and embeddings."""
+
+    features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
+    hidden: tuple[int, int, int] = (128, 64, 32)
+    embedding_width: int = Field(8, ge=1, le=256)
+    epochs: int = Field(3, ge=1, le=1000)
+    batch_size: int = Field(2048, ge=1, description="rows of one step, over all ranks")
+    learning_rate: float = Field(1e-3, gt=0)
+
+
+class BinsConfig(_Section):
+    """Bounds and posteriors per field value."""
+
+    method: Literal["logit_cells", "approx_quantile"] = "logit_cells"
+    n_bins_candidates: tuple[int, ...] | None = Field(
+        None, description="numbers of bins; default 20 in robust mode, 5, 10, 20 in paper mode"
+    )
+    accuracy: int = Field(1000, ge=10, description="accuracy of percentile_approx (method: approx_quantile)")
+
+    @field_validator("n_bins_candidates")
+    @classmethod
+    def _increasing(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if value is not None and (not value or value[0] < 1 or list(value) != sorted(set(value)) or value[-1] > 200):
+            raise ValueError("different whole numbers from 1 to 200 in increasing order")
+        return value
+
+
+class AuxiliaryConfig(_Section):
+    """The auxiliary network: what the sample's features add to its field value's function."""
+
+    enabled: bool | None = Field(None, description="on when there are features, unless said here")
+    features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
+    hidden: tuple[int, ...] = (64, 64)
+    embedding_width: int = Field(8, ge=1, le=256)
+    field_value_embedding: Literal["auto", "on", "off"] = Field(
+        "auto", description="auto: trained with and without, kept where the held-out rows say so (robust mode)"
+    )
+    out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
+    epochs: int = Field(8, ge=0, le=1000)
+    batch_size: int = Field(4096, ge=1, description="rows of one step, over all ranks")
+    learning_rate: float = Field(2e-3, gt=0)
+
+
+class CalibratorConfig(_Section):
+    """AdaCalib itself: its mode and one switch per part."""
+
+    mode: Literal["robust", "paper"] = "robust"
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    # the paper's four ablation switches (the fourth is auxiliary.enabled)
+    posterior_guidance: bool = Field(True, description="false: free knots instead of MLP(posterior) (paper mode)")
+    adaptive_function: bool = Field(True, description="false: one function for all field values")
+    adaptive_binning: bool = Field(True, description="false: the middle candidate only, no gate")
+    # parts of robust mode
+    value_level: bool = Field(True, description="empirical-Bayes level per field value")
+    value_slope: bool = Field(True, description="empirical-Bayes slope per field value")
+    bin_shrinkage: bool = Field(True, description="shrunken shift per bin")
+    residual_network: bool = Field(False, description="network on the posteriors that moves the knots")
+    re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")
+    do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
+    # paper mode
+    epochs: int = Field(8, ge=1, le=1000, description="passes over the training rows (paper mode)")
+    penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty of Eq. 5")
+    temperature_start: float = Field(1.0, ge=0.05)
+    temperature_end: float = Field(0.3, ge=0.05)
+
+
+class TrainingConfig(_Section):
+    """Ranks, readers and safety of the distributed training."""
+
+    ranks: int = Field(1, ge=1, le=1024)
+    launcher: Literal["torchrun", "torch_distributor"] = "torchrun"
+    threads_per_rank: int | None = Field(None, ge=1, description="default: cores / ranks on this machine")
+    collective_timeout_seconds: float = Field(300, gt=0)
+    reader_threads: int = Field(1, ge=1, le=2)
+    keep_checkpoints: int = Field(2, ge=1)
+    resume: bool = Field(False, description="go on from the last checkpoint of the same configuration")
+    hold_out_share: float = Field(0.1, gt=0, lt=0.5, description="rows that choose the epoch")
+    rows_per_row_group: int = Field(65536, ge=1)
+
+
+class EvaluationConfig(_Section):
+    """Metrics and their intervals."""
+
+    jackknife_groups: int = Field(50, ge=2, le=1000)
+    interval_level: float = Field(0.95, gt=0, lt=1)
+    attainable_draws: int = Field(5, ge=1, le=1000)
+
+
+class SparkConfig(_Section):
+    """Used when the command line starts Spark itself; under spark-submit the cluster's settings count."""
+
+    master: str = "local[*]"
+    conf: str | None = Field(None, description="properties file; default spark_conf/local.conf")
+
+
+class RunConfig(_Section):
+    """One run: everything that decides its outputs."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="the run lives in runs_dir/name")
+    runs_dir: str = "runs"
+    seed: int = Field(7, ge=0, lt=2**31)
+    note: str | None = Field(None, description="a sentence for the report, about the data or the set-up")
+    input: InputConfig
+    fields: tuple[str, ...] = Field(min_length=1, description="the first is calibrated, all are evaluated")
+    features: FeaturesConfig = FeaturesConfig()
+    split: SplitConfig = SplitConfig()
+    predictor: PredictorConfig = PredictorConfig()
+    bins: BinsConfig = BinsConfig()
+    calibrator: CalibratorConfig = CalibratorConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    spark: SparkConfig = SparkConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> RunConfig:
+        faults = []
+        if len(set(self.fields)) < len(self.fields):
+            faults.append("fields: a field stands twice")
+        for field in self.fields:
+            if not re.fullmatch(r"[A-Za-z0-9_]+", field):
+                faults.append(f"fields: {field!r} is not a column name of letters, digits and _")
+        for section, names in (
+            ("predictor", self.predictor.features),
+            ("calibrator.auxiliary", self.calibrator.auxiliary.features),
+        ):
+            for name in names or ():
+                if name not in self.features.names:
+                    faults.append(f"{section}.features: {name!r} is not in features ({_nearest(name, self.features.names)})")
+        if self.input.score is None and not self.predictor_features:
+            faults.append("neither input.score nor features for a predictor: give one of the two")
+        if self.calibrator.auxiliary.enabled and not self.auxiliary_features:
+            faults.append("calibrator.auxiliary.enabled: there are no features for it")
+        if self.split.by == "date" and self.input.date is None:
+            faults.append("split.by: date needs input.date")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.runs_dir) / self.name
+
+    @property
+    def field(self) -> str:
+        """The calibrated field."""
+        return self.fields[0]
+
+    @property
+    def has_own_scores(self) -> bool:
+        return self.input.score is not None
+
+    @property
+    def predictor_features(self) -> tuple[str, ...]:
+        return self.features.names if self.predictor.features is None else self.predictor.features
+
+    @property
+    def auxiliary_features(self) -> tuple[str, ...]:
+        names = self.calibrator.auxiliary.features
+        return self.features.names if names is None else names
+
+    @property
+    def has_auxiliary_network(self) -> bool:
+        enabled = self.calibrator.auxiliary.enabled
+        return bool(self.auxiliary_features) if enabled is None else enabled
+
+    @property
+    def streams_rows(self) -> bool:
+        """False when the calibrator trains on logit cells alone (robust mode without auxiliary network)."""
+        return self.has_auxiliary_network or self.calibrator.mode == "paper"
+
+    @property
+    def n_folds(self) -> int:
+        """Folds of the out-of-fold logit; 1 (fold 0 throughout) without auxiliary network."""
+        return 4 if self.has_auxiliary_network and self.calibrator.mode == "robust" else 1
+
+    @property
+    def n_bins_candidates(self) -> tuple[int, ...]:
+        """The candidates in force: the middle one alone when adaptive binning is off."""
+        chosen = self.bins.n_bins_candidates or ((20,) if self.calibrator.mode == "robust" else (5, 10, 20))
+        return chosen if self.calibrator.adaptive_binning else (chosen[len(chosen) // 2],)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of this run, in order."""
+        skipped = set()
+        if self.has_own_scores:
+            skipped.add("train_predictor")
+        if not self.streams_rows:
+            skipped.add("build_training_rows")
+        return tuple(stage for stage in STAGES if stage not in skipped)
+
+
+def read_config(path: str | Path, overrides: tuple[str, ...] = ()) -> RunConfig:
+    """Reads and validates a run's YAML file.
+
+    Args:
+        path: the YAML file.
+        overrides: `key=value` with dots for sections, the value in YAML: `fields=[dest]`, `training.ranks=2`.
+
+    Raises:
+        ConfigError: the file is missing, is no YAML mapping, or has faults; all faults are listed, an unknown key
+            with the nearest known one.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such configuration file; configs/ holds examples")
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys, found {type(content).__name__}")
+    for override in overrides:
+        _override(content, override)
+    return parse_config(content, source=str(path))
+
+
+def parse_config(content: dict[str, Any], source: str = "configuration") -> RunConfig:
+    """Validates a configuration given as a mapping; see `read_config` for the errors."""
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        faults = "\n".join(f"  - {_describe(fault)}" for fault in error.errors())
+        raise ConfigError(f"{source}: {error.error_count()} fault(s)\n{faults}") from error
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override}: write it as key=value, with dots for sections")
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        content = content.setdefault(section, {})
+        if not isinstance(content, dict):
+            raise ConfigError(f"--set {override}: {section} is a value, not a section")
+    try:
+        content[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not valid YAML") from error
+
+
+def _describe(fault: Any) -> str:
+    location = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        model: Any = RunConfig
+        for part in fault["loc"][:-1]:
+            model = model.model_fields[part].annotation
+        return f"{location}: unknown key ({_nearest(str(fault['loc'][-1]), tuple(model.model_fields))})"
+    shown = "" if isinstance(fault["input"], dict) or fault["type"] == "missing" else f" (got {fault['input']!r})"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{location + ': ' if location else ''}{message}{shown}"
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"

@@ -1,0 +1,257 @@
+"""The only file that knows sessions, paths, formats and publishing.
+
+A table of a run is the folder `runs/NAME/tables/TABLE` with Parquet files and `_manifest.json` (rows, what was counted
+on the way, the predictor's fingerprint). It is written beside its place and renamed into it, so a reader sees a whole
+table or none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+import uuid
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from adacalib.config import InputConfig, RunConfig, read_config
+from adacalib.schemas import check_schema
+
+log = logging.getLogger("adacalib")
+
+MANIFEST = "_manifest.json"
+
+_WRITTEN_BY = {
+    "samples": "prepare_samples",
+    "field_values": "prepare_samples",
+    "feature_encodings": "prepare_samples",
+    "scored_samples": "score_samples",
+    "logit_cells": "build_logit_cells",
+    "bin_statistics": "compute_bin_statistics",
+    "training_rows": "build_training_rows",
+    "calibrated_samples": "calibrate_samples",
+    "field_value_metrics": "evaluate",
+}
+
+
+class InputError(ValueError):
+    """The input cannot be read or is refused; the message names the path and the next step."""
+
+
+class TableMissing(ValueError):
+    """A table that this stage reads is not there; the message names the stage that writes it."""
+
+
+def start_session(config: RunConfig) -> SparkSession:
+    """Starts Spark in this process for a run started from the command line (settings: `spark.conf` of the run)."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.Builder().master(config.spark.master).appName(f"adacalib {config.name}")
+    for key, value in read_spark_conf(config.spark.conf).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    # errors reach the user once, as the exception's message, and not before it as task logs
+    session.sparkContext.setLogLevel("FATAL")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return session
+
+
+def read_spark_conf(path: str | None) -> dict[str, str]:
+    """Reads a Spark properties file (`key value` or `key=value` a line, # comments); default spark_conf/local.conf."""
+    file = Path(path) if path else Path(__file__).parent.parent / "spark_conf" / "local.conf"
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such Spark properties file; set spark.conf to one")
+    settings = {}
+    for line in file.read_text().splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, _, value = line.strip().replace("=", " ", 1).partition(" ")
+            settings[key] = value.strip()
+    return settings
+
+
+def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
+    """Entry point of a Spark job under spark-submit: parses --config and --set, takes the session that was submitted."""
+    parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
+    parser.add_argument("--config", required=True, help="YAML or JSON file of the run")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides one key")
+    arguments = parser.parse_args()
+    config = read_config(arguments.config, tuple(arguments.set))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = SparkSession.Builder().appName(f"adacalib {config.name} {run.__module__}").getOrCreate()
+    try:
+        run(session, config)
+    finally:
+        session.stop()
+
+
+def table_path(config: RunConfig, table: str) -> Path:
+    return config.run_dir / "tables" / table
+
+
+def read_table(spark: SparkSession, config: RunConfig, table: str, schema: StructType) -> DataFrame:
+    """Reads a table of the run with its stated schema.
+
+    Raises:
+        TableMissing: the table is not there.
+        SchemaError: its columns or types differ from the schema.
+    """
+    path = _existing(config, table)
+    frame = spark.read.parquet(str(path))
+    check_schema(frame.schema, schema, str(path))
+    return frame.select(*schema.fieldNames())
+
+
+def read_arrow(config: RunConfig, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Reads a table that is bounded by field values × bins into memory, without Spark."""
+    path = _existing(config, table)
+    files = sorted(str(file) for file in path.rglob("*.parquet"))
+    return pa.concat_tables([pq.read_table(file, columns=columns) for file in files])
+
+
+def read_manifest(config: RunConfig, table: str) -> dict[str, Any]:
+    """The JSON written beside a table: rows, counts, fingerprints."""
+    content: dict[str, Any] = json.loads((_existing(config, table) / MANIFEST).read_text())
+    return content
+
+
+def data_files(config: RunConfig, table: str, partition: str | None = None) -> list[str]:
+    """Parquet files of a table (of one of its partitions, `split=train`), sorted; empty when the partition is."""
+    path = _existing(config, table)
+    return sorted(str(file) for file in (path / partition if partition else path).rglob("*.parquet"))
+
+
+def write_table(
+    frame: DataFrame,
+    config: RunConfig,
+    table: str,
+    schema: StructType,
+    *,
+    partition_by: str | None = None,
+    manifest: dict[str, Any] | None = None,
+) -> int:
+    """Publishes a table whole: written beside its place with its manifest, then renamed into it.
+
+    Args:
+        partition_by: column that becomes folders (`split=train`).
+        manifest: what the table's readers must know besides its rows.
+
+    Returns:
+        The number of rows written.
+    """
+    check_schema(frame.schema, schema, table)
+    started = time.monotonic()
+    path = table_path(config, table)
+    for leftover in path.parent.glob(f".{table}.*"):  # of a writer that was killed
+        shutil.rmtree(leftover)
+    staging = path.parent / f".{table}.{uuid.uuid4().hex}"
+    rows = Observation()
+    counted = frame.select(*schema.fieldNames()).observe(rows, F.count(F.lit(1)).alias("rows"))
+    writer = counted.write.mode("error")
+    try:
+        (writer.partitionBy(partition_by) if partition_by else writer).parquet(str(staging))
+        n_rows = int(rows.get["rows"])
+        write_json(staging / MANIFEST, {"table": table, "rows": n_rows, **(manifest or {})})
+        _replace(staging, path)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    log.info("wrote %s: %s rows in %.1f s", path, f"{n_rows:,}", time.monotonic() - started)
+    return n_rows
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Writes JSON beside its place and renames it into it. NaN is refused: it is no JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        staging.write_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def read_input(spark: SparkSession, config: RunConfig) -> DataFrame:
+    """Reads the raw table of a run.
+
+    Raises:
+        InputError: nothing is there, the package is not installed, or Spark cannot read the files.
+    """
+    path = _resolve_input(config.input, config.run_dir)
+    try:
+        if config.input.format == "csv":
+            options = {"header": True, "inferSchema": True, "mode": "FAILFAST", "nullValue": config.input.null_value}
+            return spark.read.options(**options).csv(path)
+        return spark.read.parquet(path)
+    except PySparkException as error:
+        raise unreadable_input(config, error) from error
+
+
+def unreadable_input(config: RunConfig, error: Exception) -> InputError:
+    """Turns an error that Spark raised while it read the input into one line with the file and the next step."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    telling = ("FAILED_READ_FILE", "not a Parquet file", "Malformed", "MALFORMED", "UNABLE_TO_INFER", "PATH_NOT_FOUND")
+    found = next((line for word in telling for line in lines if word in line), None)
+    if found is None:
+        return InputError(
+            f"{config.input.path}: an expression of the configuration fails on it: {lines[0][:400]} "
+            "Correct the expression (or input.null_value of a CSV file), then run prepare_samples again."
+        )
+    return InputError(
+        f"{config.input.path}: cannot be read as {config.input.format}: {found[:400]} "
+        "Repair or remove that file, or correct input.path and input.format, then run prepare_samples again."
+    )
+
+
+def _resolve_input(config: InputConfig, run_dir: Path) -> str:
+    path = config.path
+    if path.startswith("package:"):
+        package, _, inner = path.removeprefix("package:").partition("/")
+        spec = importlib.util.find_spec(package)  # found, never imported: its import may want what is not there
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError(f"input.path {path}: package {package} is not installed; pip install {package}")
+        path = str(Path(spec.submodule_search_locations[0]) / inner)
+    if "://" in path or any(character in path for character in "*?["):
+        return path
+    if not Path(path).exists():
+        raise InputError(f"input.path {path}: nothing is there; give a file, folder or glob that exists")
+    if path.endswith(".zip"):
+        target = run_dir / "input"
+        with zipfile.ZipFile(path) as archive:
+            inner_names = [name for name in archive.namelist() if not name.endswith("/")]
+            if len(inner_names) != 1:
+                raise InputError(f"input.path {path}: an archive of {len(inner_names)} files; it must hold one table")
+            return archive.extract(inner_names[0], target)
+    return path
+
+
+def _existing(config: RunConfig, table: str) -> Path:
+    path = table_path(config, table)
+    if not (path / MANIFEST).is_file():
+        stage = _WRITTEN_BY.get(table, "the stage that writes it")
+        raise TableMissing(f"{path}: table {table} is not there; run `adacalib {stage}` first (or `run --from {stage}`)")
+    return path
+
+
+def _replace(staging: Path, path: Path) -> None:
+    """Renames a finished folder into its place; what stood there goes only after the new one is complete."""
+    if path.exists():
+        old = path.parent / f".{path.name}.old.{uuid.uuid4().hex}"
+        path.rename(old)
+        staging.rename(path)
+        shutil.rmtree(old)
+    else:
+        staging.rename(path)

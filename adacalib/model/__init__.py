@@ -1,0 +1,1 @@
+"""torch only: predictor, calibrator, their distributed training, checkpoints and scoring."""

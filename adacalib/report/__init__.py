@@ -1,0 +1,1 @@
+"""The HTML report: tables and pictures from the run's figures."""

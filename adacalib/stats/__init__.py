@@ -1,0 +1,1 @@
+"""PySpark only: DataFrame in, DataFrame out. No reading, no writing, no session."""

@@ -1,0 +1,87 @@
+"""Train ∪ dev rows → means and scales of numeric features; categories' ids come from field_values.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from adacalib.schemas import FEATURE_ENCODINGS
+
+
+@dataclass(frozen=True)
+class NumericEncoding:
+    """Standardisation of one component of a numeric feature: (x - mean) / scale; null becomes 0, the mean."""
+
+    feature: str
+    component: int
+    mean: float
+    scale: float
+    n_nulls: int
+
+
+def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> list[NumericEncoding]:
+    """Mean and standard deviation per numeric component, over the rows given (train ∪ dev).
+
+    Both are rounded to 6 significant digits: a double sum's last bits depend on the partitioning, the encoded feature
+    must not. A constant or always-null component gets scale 1.
+
+    Args:
+        rows: with column `numeric`, the array of all components.
+        lengths: feature → its array length, None for a plain number; in the order of the array.
+    """
+    places = [(name, component) for name, length in lengths.items() for component in range(1 if length is None else length)]
+    if not places:
+        return []
+    element = [F.col("numeric")[i] for i in range(len(places))]
+    totals: Row | None = rows.agg(
+        F.count(F.lit(1)).alias("n"),
+        *(F.avg(x).alias(f"mean_{i}") for i, x in enumerate(element)),
+        *(F.stddev_pop(x).alias(f"scale_{i}") for i, x in enumerate(element)),
+        *(F.count(x).alias(f"count_{i}") for i, x in enumerate(element)),
+    ).first()
+    if totals is None:
+        raise ValueError("an aggregate without groups gave no row")
+    return [
+        NumericEncoding(
+            feature=feature,
+            component=component,
+            mean=_round(totals[f"mean_{i}"] or 0.0),
+            scale=_round(totals[f"scale_{i}"] or 0.0) or 1.0,
+            n_nulls=totals["n"] - totals[f"count_{i}"],
+        )
+        for i, (feature, component) in enumerate(places)
+    ]
+
+
+def encode_numeric(encodings: Sequence[NumericEncoding], features: Sequence[str]) -> Column:
+    """array<float> of the standardised components of the features named, from column `numeric`."""
+    chosen = [
+        F.coalesce((F.col("numeric")[i] - F.lit(e.mean)) / F.lit(e.scale), F.lit(0.0)).cast("float")
+        for i, e in enumerate(encodings)
+        if e.feature in features
+    ]
+    return F.array(*chosen).cast("array<float>") if chosen else F.array().cast("array<float>")
+
+
+def build_feature_encodings(
+    value_ids: DataFrame, encodings: Sequence[NumericEncoding], categorical: Sequence[str]
+) -> DataFrame:
+    """One row per numeric component and per category: what a service needs to encode features as training did."""
+    categories = value_ids.filter(F.col("name").isin(*[f"category__{name}" for name in categorical])).select(
+        F.regexp_replace("name", "^category__", "").alias("feature"),
+        F.lit("categorical").alias("kind"),
+        F.lit(0).alias("component"),
+        F.col("value").alias("category"),
+        F.col("value_id").alias("category_id"),
+        F.lit(None).cast("double").alias("mean"),
+        F.lit(None).cast("double").alias("scale"),
+    )
+    numeric = [(e.feature, "numeric", e.component, None, None, e.mean, e.scale) for e in encodings]
+    return categories.unionByName(categories.sparkSession.createDataFrame(numeric, FEATURE_ENCODINGS))
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}")

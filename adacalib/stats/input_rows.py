@@ -1,0 +1,249 @@
+"""Raw table → typed input rows: expressions evaluated, every fault of a row named, nothing dropped.
+
+One row per input row that meets `input.row_filter`. Columns: row_hash and second_hash (of all raw columns), reasons
+(empty for a good row), raw_row (JSON of a faulty row), label, weight, date, row_key, own_logit, is_clipped, given_split,
+`field__NAME` and `category__NAME` (text), numeric (array of all numeric components, null where the input is null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from adacalib.config import SPLITS, InputConfig, RunConfig
+
+PROBABILITY_CLIP = 1e-7
+LOGIT_CLIP = 16.11809555148467
+"""Logit of 1 - PROBABILITY_CLIP."""
+
+_SECOND_SEED = 42
+
+
+def find_input_faults(raw: DataFrame, config: RunConfig) -> list[str]:
+    """Checks that every expression of the configuration can be evaluated on the raw table and has a usable type.
+
+    Returns:
+        One sentence per fault, in the order of the configuration; empty when there is none.
+    """
+    faults = []
+    for key, expression, kind in _expressions(config):
+        try:
+            data_type = raw.select(F.expr(expression)).schema[0].dataType
+        except AnalysisException as error:
+            faults.append(f"{key}: {expression!r}: {_first_sentence(error)}")
+            continue
+        except Exception as error:  # the parser's errors have a class of their own in each Spark version
+            faults.append(f"{key}: {expression!r} is no Spark SQL expression: {_first_sentence(error)}")
+            continue
+        if not _is_usable(data_type, kind):
+            faults.append(f"{key}: {expression!r} is {data_type.simpleString()}, expected {kind}")
+    return faults
+
+
+def find_array_lengths(raw: DataFrame, config: RunConfig) -> dict[str, int | None]:
+    """Length of each numeric feature: None for a plain number, else the most frequent length of its arrays (the
+    smaller one of two equally frequent)."""
+    lengths: dict[str, int | None] = {}
+    for name, expression in config.features.numeric.items():
+        column = F.expr(expression)
+        if not isinstance(raw.select(column).schema[0].dataType, ArrayType):
+            lengths[name] = None
+            continue
+        sizes = raw.select(F.size(column).alias("size")).filter("size >= 0").groupBy("size").count()
+        most = sizes.orderBy(F.desc("count"), "size").first()
+        lengths[name] = most["size"] if most else 0
+    return lengths
+
+
+def filter_rows(raw: DataFrame, config: RunConfig) -> DataFrame:
+    """Rows that meet `input.row_filter` (all without one); a condition that is null is not met."""
+    return raw if config.input.row_filter is None else raw.filter(F.expr(config.input.row_filter))
+
+
+def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str, int | None]) -> DataFrame:
+    """Evaluates the configuration's expressions on each row and names its faults.
+
+    Args:
+        raw: rows that met the row filter.
+        array_lengths: of `find_array_lengths`.
+    """
+    row_hash, second_hash = hash_columns(raw, 0), hash_columns(raw, _SECOND_SEED)
+    label = F.expr(config.input.label).cast("double")
+    weight = _double(config.input.weight) if config.input.weight else F.lit(1.0)
+    score = _double(config.input.score) if config.input.score else None
+    date = F.expr(config.input.date).try_cast("date") if config.input.date else F.lit(None).cast("date")
+    split = F.expr(config.split.column).cast("string") if config.split.column else F.lit(None).cast("string")
+    faults = [
+        (label.isNull(), "label is null"),
+        (~label.isin(0.0, 1.0), "label is not 0 or 1"),
+        (weight.isNull() | F.isnan(weight) | (weight <= 0) | _is_infinite(weight), "weight is not a positive number"),
+    ]
+    if score is not None:
+        faults += _score_faults(score, config.input)
+    if config.input.date:
+        faults.append((date.isNull(), "date is null or no date"))
+    if config.split.column:
+        faults.append((split.isNull() | ~split.isin(*SPLITS), "split is not train, dev or test"))
+    components = []
+    for name, length in array_lengths.items():
+        values = _numeric_array(config.features.numeric[name], length)
+        components.append(values)
+        if length is not None:
+            given = F.expr(config.features.numeric[name])
+            faults.append(
+                (given.isNull() | (F.size(given) != length), f"feature {name} has another length than {length}")
+            )
+        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | _is_infinite(x)))
+        faults.append((~is_finite, f"feature {name} is not finite"))
+    reasons = F.filter(F.array(*(F.when(condition, F.lit(why)) for condition, why in faults)), lambda x: x.isNotNull())
+    own_logit, is_clipped = _own_logit(score, config.input)
+    typed = raw.select(
+        row_hash.alias("row_hash"),
+        second_hash.alias("second_hash"),
+        reasons.alias("reasons"),
+        F.when(F.size(reasons) > 0, F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))).alias("raw_row"),
+        label.alias("label"),
+        weight.alias("weight"),
+        date.alias("date"),
+        _row_key(config.input).alias("row_key"),
+        own_logit.alias("own_logit"),
+        is_clipped.alias("is_clipped"),
+        split.alias("given_split"),
+        *(F.expr(_quote(field)).cast("string").alias(f"field__{field}") for field in config.fields),
+        *(F.expr(e).cast("string").alias(f"category__{name}") for name, e in config.features.categorical.items()),
+        (F.concat(*components) if components else F.array().cast("array<double>")).alias("numeric"),
+    )
+    return typed
+
+
+def hash_columns(raw: DataFrame, seed: int) -> Column:
+    """64-bit hash of all columns of a row, whatever their order in the table.
+
+    xxhash64 passes over nulls, so (null, "a") and ("a", null) would collide: the pattern of nulls is hashed as well.
+    Nested columns are hashed by their JSON for the same reason.
+    """
+    columns = []
+    for field in sorted(raw.schema.fields, key=lambda field: field.name):
+        column = F.col(_quote(field.name))
+        nested = isinstance(field.dataType, ArrayType | StructType | MapType)
+        columns.append(F.to_json(F.struct(column)) if nested else column)
+    nulls = F.concat(*(F.when(column.isNull(), "0").otherwise("1") for column in columns))
+    return F.xxhash64(F.lit(seed), nulls, *columns)
+
+
+def compute_logit(probability: Column) -> Column:
+    """Log-odds of a probability within (0, 1).
+
+    >>> spark.range(1).select(F.round(compute_logit(F.lit(0.75)), 6).alias("logit")).first().logit
+    1.098612
+    """
+    return F.log(probability) - F.log1p(-probability)
+
+
+def _expressions(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    given = config.input
+    for key, expression, kind in (
+        ("input.row_filter", given.row_filter, "a condition"),
+        ("input.label", given.label, "a number or condition"),
+        ("input.score", given.score, "a number"),
+        ("input.weight", given.weight, "a number"),
+        ("input.date", given.date, "a date"),
+        ("input.row_key", given.row_key, "a plain value"),
+        ("split.column", config.split.column, "text"),
+    ):
+        if expression is not None:
+            yield key, expression, kind
+    for field in config.fields:
+        yield "fields", _quote(field), "a plain value"
+    for name, expression in config.features.numeric.items():
+        yield f"features.numeric.{name}", expression, "a number or an array of numbers"
+    for name, expression in config.features.categorical.items():
+        yield f"features.categorical.{name}", expression, "a plain value"
+
+
+def _is_usable(data_type: DataType, kind: str) -> bool:
+    is_number = isinstance(data_type, NumericType)
+    if kind == "a condition":
+        return isinstance(data_type, BooleanType)
+    if kind == "a number or condition":
+        return is_number or isinstance(data_type, BooleanType)
+    if kind == "a number":
+        return is_number
+    if kind == "a date":
+        return isinstance(data_type, DateType | TimestampType | TimestampNTZType | StringType)
+    if kind == "text":
+        return isinstance(data_type, StringType)
+    if kind == "a number or an array of numbers":
+        element = data_type.elementType if isinstance(data_type, ArrayType) else data_type
+        return isinstance(element, NumericType | BooleanType)
+    return not isinstance(data_type, ArrayType | MapType | StructType)
+
+
+def _score_faults(score: Column, config: InputConfig) -> list[tuple[Column, str]]:
+    faults = [
+        (score.isNull(), "score is null"),
+        (F.isnan(score), "score is NaN"),
+        (_is_infinite(score), "score is infinite"),
+    ]
+    if config.score_kind == "probability":
+        outside = ((score < 0) | (score > 1)) & ~F.isnan(score) & ~_is_infinite(score)
+        faults.append((outside, "score is outside [0, 1]"))
+    return faults
+
+
+def _own_logit(score: Column | None, config: InputConfig) -> tuple[Column, Column]:
+    """The user's score as log-odds, clipped to the logits of [1e-7, 1 - 1e-7], and whether it had to be clipped."""
+    if score is None:
+        return F.lit(None).cast("float"), F.lit(False)
+    if config.score_kind == "probability":
+        low, high = PROBABILITY_CLIP, 1 - PROBABILITY_CLIP
+        # a faulty score's logarithm is never taken: ANSI mode or not, such a row only carries its reasons
+        usable = F.when((score >= 0) & (score <= 1), score).otherwise(F.lit(0.5))
+        logit = compute_logit(F.greatest(F.lit(low), F.least(F.lit(high), usable)))
+    else:
+        low, high = -LOGIT_CLIP, LOGIT_CLIP
+        logit = F.greatest(F.lit(low), F.least(F.lit(high), score))
+    return logit.cast("float"), (score < low) | (score > high)
+
+
+def _numeric_array(expression: str, length: int | None) -> Column:
+    column = F.expr(expression)
+    if length is None:
+        return F.array(column.cast("double"))
+    return F.coalesce(column.cast("array<double>"), F.array().cast("array<double>"))
+
+
+def _double(expression: str) -> Column:
+    return F.expr(expression).cast("double")
+
+
+def _is_infinite(column: Column) -> Column:
+    return F.abs(column) == F.lit(float("inf"))
+
+
+def _row_key(config: InputConfig) -> Column:
+    return (F.expr(config.row_key) if config.row_key else F.lit(None)).cast("string")
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _first_sentence(error: Exception) -> str:
+    text = str(error).strip().splitlines()[0]
+    return text.split(" SQLSTATE")[0][:300]

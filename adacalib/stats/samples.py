@@ -1,0 +1,110 @@
+"""Good input rows → samples: split, sample_id, dense ids, encoded features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from adacalib.config import SPLITS, RunConfig, SplitConfig
+from adacalib.schemas import id_column
+from adacalib.stats.feature_encodings import NumericEncoding, encode_numeric
+from adacalib.stats.field_values import join_value_ids
+
+_HASH_PARTS = 1_000_000
+
+
+def split_by_hash(row_hash: Column, split: SplitConfig, seed: int) -> Column:
+    """train, dev or test by a seeded hash of the row: rows that repeat stay together.
+
+    >>> rows = spark.range(1000).select(split_by_hash(F.col("id"), SplitConfig(), 7).alias("split"))
+    >>> rows.filter("split = 'train'").count() in range(550, 650)
+    True
+    """
+    place = F.pmod(F.xxhash64(row_hash, F.lit(seed)), F.lit(_HASH_PARTS))
+    first, second = round(split.train * _HASH_PARTS), round((split.train + split.dev) * _HASH_PARTS)
+    return F.when(place < first, "train").when(place < second, "dev").otherwise("test")
+
+
+def split_by_date(date: Column, last_train_date: object, last_dev_date: object) -> Column:
+    """train up to and with last_train_date, dev up to and with last_dev_date, test after it."""
+    return F.when(date <= F.lit(last_train_date), "train").when(date <= F.lit(last_dev_date), "dev").otherwise("test")
+
+
+def find_split_dates(rows: DataFrame, split: SplitConfig) -> tuple[object, object]:
+    """The last date of train and of dev: a whole day goes to the earliest split whose share it starts in."""
+    days = rows.groupBy("date").count().orderBy("date").collect()  # bounded by days
+    total = sum(day["count"] for day in days)
+    ends = []
+    for share in (split.train, split.train + split.dev):
+        before = 0
+        end = days[0]["date"]
+        for day in days:
+            if before >= share * total:
+                break
+            end = day["date"]
+            before += day["count"]
+        ends.append(end)
+    return ends[0], ends[1]
+
+
+def assign_sample_ids(rows: DataFrame, n_partitions: int) -> DataFrame:
+    """Adds sample_id: the row's hash and, since rows may repeat, the number of the occurrence.
+
+    Rows are spread over exactly n_partitions by their hash, so files have the same rows whatever the input's layout.
+    """
+    occurrence = F.row_number().over(Window.partitionBy("row_hash").orderBy("second_hash"))
+    return rows.repartition(n_partitions, "row_hash").withColumn(
+        "sample_id", F.concat(F.lower(F.hex("row_hash")), F.lit("-"), occurrence.cast("string"))
+    )
+
+
+def build_samples(
+    rows: DataFrame, value_ids: DataFrame, encodings: Sequence[NumericEncoding], config: RunConfig, broadcast: bool
+) -> DataFrame:
+    """One row per sample: ids and standardised features in place of raw values.
+
+    Args:
+        rows: good input rows with split and sample_id.
+        value_ids: of `assign_value_ids` on train ∪ dev, fields under their name, categories as `category__NAME`.
+        broadcast: whether the ids fit into each executor's memory.
+    """
+    for field in config.fields:
+        rows = join_value_ids(rows, value_ids, field, f"field__{field}", broadcast)
+    for name in config.features.categorical:
+        rows = join_value_ids(rows, value_ids, f"category__{name}", f"category__{name}", broadcast)
+    return rows.select(
+        "sample_id",
+        "row_key",
+        F.col("label").cast("byte").alias("label"),
+        "weight",
+        "date",
+        *(F.col(f"value_id__{field}").alias(id_column(field)) for field in config.fields),
+        "own_logit",
+        encode_numeric(encodings, config.predictor_features).alias("predictor_features"),
+        _category_ids(config, config.predictor_features).alias("predictor_category_ids"),
+        encode_numeric(encodings, config.auxiliary_features).alias("auxiliary_features"),
+        _category_ids(config, config.auxiliary_features).alias("auxiliary_category_ids"),
+        "split",
+    )
+
+
+def count_samples(samples: DataFrame, fields: Sequence[str]) -> DataFrame:
+    """One row per split: samples, responses and, per field, samples whose value is unseen."""
+    return samples.groupBy("split").agg(
+        F.count(F.lit(1)).alias("n_samples"),
+        F.sum(F.col("label").cast("long")).alias("n_responses"),
+        *(F.sum((F.col(id_column(field)) == 0).cast("long")).alias(f"n_unseen_{field}") for field in fields),
+    )
+
+
+def find_empty_splits(n_samples: dict[str, int], split: SplitConfig) -> list[str]:
+    """Splits that should have rows and have none."""
+    wanted = [name for name in SPLITS if name != "dev" or split.dev > 0]
+    return [name for name in wanted if n_samples.get(name, 0) == 0]
+
+
+def _category_ids(config: RunConfig, features: Sequence[str]) -> Column:
+    ids = [F.col(f"value_id__category__{name}") for name in config.features.categorical if name in features]
+    return F.array(*ids).cast("array<int>") if ids else F.array().cast("array<int>")

@@ -1,0 +1,42 @@
+"""scored_samples (train ∪ dev) → logit_cells.
+
+Reads  scored_samples (one row per sample) and field_values (one row per field value).
+Writes logit_cells (one row per date, field, field value, fold and cell), for every field of the run; folds for the
+       calibrated field only. The fingerprint of the model behind the logits goes with the table.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from adacalib import io, schemas
+from adacalib.config import RunConfig
+from adacalib.stats.logit_cells import build_logit_cells
+
+
+def run(spark: SparkSession, config: RunConfig) -> None:
+    scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
+    values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
+    fit = scored.filter("split != 'test'")
+    parts = [
+        build_logit_cells(
+            fit,
+            values,
+            field,
+            n_folds=config.n_folds if field == config.field else 1,
+            seed=config.seed,
+            has_weights=config.input.weight is not None,
+        )
+        for field in config.fields
+    ]
+    cells = reduce(DataFrame.unionByName, parts)
+    fingerprint = io.read_manifest(config, "scored_samples")["predictor_fingerprint"]
+    io.write_table(
+        cells, config, "logit_cells", schemas.LOGIT_CELLS, manifest={"predictor_fingerprint": fingerprint}
+    )
+
+
+if __name__ == "__main__":
+    io.run_job(run)

@@ -1,0 +1,158 @@
+"""raw table → samples, field_values, feature_encodings, rejects.
+
+Reads the raw table of `input`.
+Writes, under runs/NAME/tables:
+    samples            one row per accepted input row, in folders split=train, dev, test
+    field_values       one row per (field, field value of train ∪ dev) and one per field for unseen values
+    feature_encodings  one row per numeric feature component and per category
+    rejects            one row per distinct faulty input row, with its reasons
+Faulty rows are set aside and counted; above `input.max_rejected_share` the run stops.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from adacalib import io, schemas
+from adacalib.config import RunConfig
+from adacalib.stats import feature_encodings, field_values, input_rows, rejects, samples
+
+BROADCAST_LIMIT = 2_000_000
+"""Field values and categories up to which their ids are sent to every executor."""
+
+
+def run(spark: SparkSession, config: RunConfig) -> None:
+    """Writes the four tables of this job."""
+    raw = io.read_input(spark, config)
+    if faults := input_rows.find_input_faults(raw, config):
+        known = ", ".join(raw.columns)
+        raise io.InputError("\n  - ".join([f"{config.input.path} does not fit the configuration:", *faults]) + f"\n  columns there: {known}")
+    try:
+        lengths = input_rows.find_array_lengths(raw, config)
+        n_input = raw.count()
+        rows = input_rows.build_input_rows(input_rows.filter_rows(raw, config), config, lengths)
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        counts = _count_input(rows, config, n_input)
+    except (PySparkException, Py4JJavaError) as error:
+        raise io.unreadable_input(config, error) from error
+    try:
+        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, manifest=counts["rejected"])
+        _refuse_bad_input(config, counts)
+        good = _split(rows.filter(F.size("reasons") == 0), config)
+        _write_samples(good, config, lengths, counts)
+    finally:
+        rows.unpersist()
+
+
+def _write_samples(
+    good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]
+) -> None:
+    fit = good.filter(F.col("split") != "test")
+    columns = {field: f"field__{field}" for field in config.fields}
+    columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
+    value_ids = field_values.assign_value_ids(fit, columns).persist(StorageLevel.MEMORY_AND_DISK)
+    n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
+    encodings = feature_encodings.learn_numeric_encodings(fit, lengths)
+    table = samples.build_samples(
+        samples.assign_sample_ids(good, _count_partitions(config, counts["n_good"])),
+        value_ids,
+        encodings,
+        config,
+        broadcast=sum(n_values.values()) <= BROADCAST_LIMIT,
+    )
+    manifest = counts | {
+        "imputed_nulls": {f"{e.feature}[{e.component}]": e.n_nulls for e in encodings if e.n_nulls},
+        "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
+    }
+    for user, names in (("predictor", config.predictor_features), ("auxiliary", config.auxiliary_features)):
+        categories = [name for name in config.features.categorical if name in names]
+        manifest[f"n_{user}_features"] = sum(e.feature in names for e in encodings)
+        manifest[f"{user}_category_counts"] = [n_values.get(f"category__{name}", 0) + 1 for name in categories]
+    io.write_table(
+        field_values.build_field_values(value_ids, config.fields), config, "field_values", schemas.FIELD_VALUES
+    )
+    io.write_table(
+        feature_encodings.build_feature_encodings(value_ids, encodings, list(config.features.categorical)),
+        config,
+        "feature_encodings",
+        schemas.FEATURE_ENCODINGS,
+    )
+    io.write_table(
+        table, config, "samples", schemas.samples(config.fields), partition_by="split", manifest=manifest
+    )
+    value_ids.unpersist()
+
+
+def _count_input(rows: DataFrame, config: RunConfig, n_input: int) -> dict[str, Any]:
+    """Everything that is counted on the way in; the input's fingerprint does not depend on files or order."""
+    found = rows.agg(
+        F.count(F.lit(1)).alias("n"),
+        F.coalesce(F.sum((F.size("reasons") > 0).cast("long")), F.lit(0)).alias("n_rejected"),
+        F.coalesce(F.sum(F.when(F.size("reasons") == 0, F.col("is_clipped")).cast("long")), F.lit(0)).alias("n_clipped"),
+        F.sum(F.col("row_hash").cast("decimal(38,0)")).alias("fingerprint"),
+        *(F.sum(F.col(f"field__{f}").isNull().cast("long")).alias(f"null_{f}") for f in config.fields),
+        *(F.sum((F.col(f"field__{f}") == "").cast("long")).alias(f"empty_{f}") for f in config.fields),
+    ).collect()[0]
+    return {
+        "input": config.input.path,
+        "input_fingerprint": f"{found['n']}-{int(found['fingerprint'] or 0) % 2**64:016x}",
+        "n_input": n_input,
+        "n_filtered_out": n_input - found["n"],
+        "n_good": found["n"] - found["n_rejected"],
+        "n_scores_clipped": found["n_clipped"],
+        "n_null_field_values": {f: found[f"null_{f}"] or 0 for f in config.fields},
+        "n_empty_field_values": {f: found[f"empty_{f}"] or 0 for f in config.fields},
+        "rejected": {
+            "n_rejected": found["n_rejected"],
+            "reasons": {row["reason"]: row["n_rows"] for row in rejects.count_reasons(rows).collect()},
+        },
+    }
+
+
+def _refuse_bad_input(config: RunConfig, counts: dict[str, Any]) -> None:
+    n_rejected, n_good = counts["rejected"]["n_rejected"], counts["n_good"]
+    if n_rejected + n_good == 0:
+        raise io.InputError(
+            f"{config.input.path}: no row is left of {counts['n_input']:,} "
+            f"(row_filter took {counts['n_filtered_out']:,}); correct input.path or input.row_filter"
+        )
+    share = n_rejected / (n_rejected + n_good)
+    if share > config.input.max_rejected_share or n_good == 0:
+        reasons = "".join(f"\n  - {reason}: {n:,} rows" for reason, n in counts["rejected"]["reasons"].items())
+        raise io.InputError(
+            f"{config.input.path}: {n_rejected:,} of {n_rejected + n_good:,} rows are faulty ({share:.2%}, allowed "
+            f"{config.input.max_rejected_share:.2%}):{reasons}\n"
+            f"The rows are in {io.table_path(config, 'rejects')}; repair them or raise input.max_rejected_share."
+        )
+
+
+def _split(good: DataFrame, config: RunConfig) -> DataFrame:
+    if config.split.by == "column":
+        split = F.col("given_split")
+    elif config.split.by == "date":
+        split = samples.split_by_date(F.col("date"), *samples.find_split_dates(good, config.split))
+    else:
+        split = samples.split_by_hash(F.col("row_hash"), config.split, config.seed)
+    split_rows = good.withColumn("split", split)
+    n_samples = {row["split"]: row["count"] for row in split_rows.groupBy("split").count().collect()}
+    if empty := samples.find_empty_splits(n_samples, config.split):
+        raise io.InputError(
+            f"split {', '.join(empty)}: no rows (found {n_samples}); change split.by or its shares, or bring more rows"
+        )
+    return split_rows
+
+
+def _count_partitions(config: RunConfig, n_rows: int) -> int:
+    """Files per split: one row group each, several per rank."""
+    return max(4 * config.training.ranks, math.ceil(n_rows / config.training.rows_per_row_group))
+
+
+if __name__ == "__main__":
+    io.run_job(run)

@@ -1,0 +1,31 @@
+"""samples (+ predictor) → scored_samples.
+
+Reads  samples (one row per sample) and, without own scores, the predictor.
+Writes scored_samples (one row per sample): uncalibrated_logit in place of the predictor's features.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from adacalib import io, schemas
+from adacalib.config import RunConfig
+from adacalib.stats import scored_samples
+
+
+def run(spark: SparkSession, config: RunConfig) -> None:
+    samples = io.read_table(spark, config, "samples", schemas.samples(config.fields))
+    schema = schemas.scored_samples(config.fields)
+    if config.has_own_scores:
+        scored, fingerprint = scored_samples.take_own_scores(samples, config.fields), config.input.score_version
+    else:
+        from adacalib.model.score import load_scorer  # torch only where a network scores
+
+        scorer, fingerprint = load_scorer(config.run_dir / "predictor", schema.fieldNames())
+        scored = scored_samples.score_batches(samples, scorer, schema)
+    manifest = {"predictor_fingerprint": fingerprint}
+    io.write_table(scored, config, "scored_samples", schema, partition_by="split", manifest=manifest)
+
+
+if __name__ == "__main__":
+    io.run_job(run)
