@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,16 +22,19 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from adacalib.config import STAGES, ConfigError, RunConfig, read_config
+from adacalib.doctor import Finding, examine
+from adacalib.status import describe_error
 
 STAGE_HELP = {
-    "prepare_samples": """Raw table → samples, field_values.
+    "prepare_samples": """Raw table → samples, field_values, feature_encodings, rejects.
 
-    Reads the input of the configuration (Parquet or CSV). Writes to runs/NAME/tables: samples (one row per sample:
-    label, split, weight, a dense id per field, features as arrays), field_values (one row per field value), and
-    rejects (faulty rows with their reason). Stops when more than input.max_rejected_share of the rows is faulty.""",
+    Reads the input of the configuration (Parquet or CSV). Writes samples (one row per sample: label, split, weight, a
+    dense id per field, features as arrays), field_values (one row per field value), feature_encodings (how features
+    became numbers) and rejects (faulty rows with their reasons). Stops when more than input.max_rejected_share of the
+    rows is faulty, with all reasons in one message.""",
     "train_predictor": """samples → predictor: the un-calibrated model.
 
-    Reads samples (split train; dev for the curve). Writes runs/NAME/predictor (safetensors and JSON). Runs on
+    Reads samples (split train; dev for the loss curve). Writes runs/NAME/predictor (safetensors and JSON). Runs on
     training.ranks ranks. A run with its own scores skips it.""",
     "score_samples": """samples + predictor → scored_samples.
 
@@ -39,8 +42,8 @@ STAGE_HELP = {
     un-calibrated logit.""",
     "build_logit_cells": """scored_samples (train, dev) → logit_cells.
 
-    Reads scored_samples and field_values. Writes logit_cells: one row per field, field value, fold and slice of 1/32
-    of logit, with samples, responses and the sum of logits. What follows and needs no single rows reads these.""",
+    Reads scored_samples and field_values. Writes logit_cells: one row per date, field, field value, fold and slice of
+    1/32 of logit, with samples, responses and the sum of logits. What needs no single rows is computed from these.""",
     "compute_bin_statistics": """logit_cells → bin_statistics.
 
     Reads logit_cells (with bins.method: approx_quantile, scored_samples). Writes bin_statistics: bounds and posteriors
@@ -55,16 +58,16 @@ STAGE_HELP = {
     training.ranks ranks; --set training.resume=true goes on from the last epoch.""",
     "calibrate_samples": """samples + unified → calibrated_samples.
 
-    Reads samples (scored_samples' input, never its output) and the unified checkpoint. Writes calibrated_samples: each
-    sample with its calibrated score, in one forward pass.""",
-    "evaluate": """calibrated_samples (test) → metrics.json.
+    Reads samples and the unified checkpoint. Writes calibrated_samples: each sample with its un-calibrated logit and
+    its calibrated score, from one forward pass.""",
+    "evaluate": """calibrated_samples (test) → metrics.json, field_value_metrics.
 
-    Compares un-calibrated, isotonic, isotonic + offset per field value and AdaCalib, for every field of the
-    configuration. Writes runs/NAME/metrics.json and the table field_value_metrics.""",
+    Reads calibrated_samples and logit_cells. Compares un-calibrated, isotonic, isotonic + offset per field value and
+    AdaCalib, for every field of the run. Writes runs/NAME/metrics.json and the table field_value_metrics.""",
     "report": """metrics.json → report.html.
 
     Reads metrics.json and the tables of the run. Writes runs/NAME/report.html, one file with its pictures inside, and
-    the pictures as PNG beside it.""",
+    the pictures as PNG files beside it.""",
 }
 
 ConfigPath = Annotated[
@@ -143,15 +146,9 @@ def doctor(
     Looks at Python, Java, the versions of all packages, PYSPARK_PYTHON, disk and memory. Writes nothing. Exit code 1
     when something does not match.
     """
-    from adacalib.doctor import examine
-
     with _messages(verbose):
         findings = examine(runs_dir)
-        table = Table("", "looked at", "found", "wanted", "cure")
-        for one in findings:
-            mark = "[green]ok[/green]" if one.ok else "[red]mismatch[/red]"
-            table.add_row(mark, *(escape(text) for text in (one.subject, one.found, one.wanted, one.cure)))
-        out.print(table)
+        _print_findings(findings)
     if not all(one.ok for one in findings):
         raise typer.Exit(1)
 
@@ -205,6 +202,20 @@ def _messages(verbose: bool) -> Iterator[None]:
         raise typer.Exit(_exit_code(error)) from None
 
 
+def _print_findings(findings: Sequence[Finding]) -> None:
+    table = Table()
+    for heading in ("", "looked at", "found", "wanted"):
+        table.add_column(heading, overflow="fold")
+    for one in findings:
+        mark = "[green]ok[/green]" if one.ok else "[red]mismatch[/red]"
+        table.add_row(mark, *(escape(text) for text in (one.subject, one.found, one.wanted)))
+    out.print(table)
+    # Below the table and unwrapped, so that a cure can be copied.
+    for one in findings:
+        if not one.ok:
+            out.print(f"[red]{escape(one.subject)}:[/red] {escape(one.cure)}", highlight=False, soft_wrap=True)
+
+
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
@@ -212,8 +223,6 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _say(error: BaseException) -> None:
-    from adacalib.status import describe_error
-
     err.print(f"[red]error:[/red] {escape(describe_error(error))}", highlight=False, soft_wrap=True)
 
 

@@ -44,11 +44,15 @@ class InputConfig(_Section):
     path: str = Field(description="file, folder or glob; `package:NAME/inner/path` is a file of an installed package")
     format: Literal["parquet", "csv"] = "parquet"
     null_value: str = Field("", description="text that stands for null in a CSV file, NA for instance")
-    row_filter: str | None = Field(None, description="SQL condition; rows that do not meet it are counted, not rejected")
+    row_filter: str | None = Field(
+        None, description="SQL condition; rows that do not meet it are counted, not rejected"
+    )
     label: str = Field(description="SQL expression that gives 0/1 or a boolean: the response")
     score: str | None = Field(None, description="the un-calibrated score; with it there is no predictor stage")
     score_kind: Literal["probability", "logit"] = "probability"
-    score_version: str = Field("own-scores", description="names the model behind `score`; cells of two versions never mix")
+    score_version: str = Field(
+        "own-scores", description="names the model behind `score`; cells of two versions never mix"
+    )
     weight: str | None = Field(None, description="positive sample weight; without it every row weighs 1")
     date: str | None = Field(None, description="day of the row")
     row_key: str | None = Field(None, description="your own key of a row, carried to calibrated_samples as text")
@@ -80,7 +84,9 @@ class FeaturesConfig(_Section):
 class SplitConfig(_Section):
     """How rows are dealt to train, dev and test."""
 
-    by: Literal["hash", "date", "column"] = Field("hash", description="hash of the row, order of `input.date`, or a column")
+    by: Literal["hash", "date", "column"] = Field(
+        "hash", description="hash of the row, order of `input.date`, or a column"
+    )
     column: str | None = Field(None, description="SQL expression that gives train, dev or test (with by: column)")
     train: float = Field(0.6, gt=0, lt=1)
     dev: float = Field(0.2, ge=0, lt=1)
@@ -223,7 +229,9 @@ class RunConfig(_Section):
         ):
             for name in names or ():
                 if name not in self.features.names:
-                    faults.append(f"{section}.features: {name!r} is not in features ({_nearest(name, self.features.names)})")
+                    faults.append(
+                        f"{section}.features: {name!r} is not in features ({_nearest(name, self.features.names)})"
+                    )
         if self.input.score is None and not self.predictor_features:
             faults.append("neither input.score nor features for a predictor: give one of the two")
         if self.calibrator.auxiliary.enabled and not self.auxiliary_features:

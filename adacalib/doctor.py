@@ -97,9 +97,12 @@ def check_pyspark_python(variables: Mapping[str, str], executable: str) -> list[
     findings = []
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         value = variables.get(name)
-        same = value is None or shutil.which(value) == executable
-        cure = "" if same else f"unset {name}, or export {name}={executable}"
-        findings.append(Finding(name, value or "unset", f"unset or {executable}", cure))
+        cure = (
+            ""
+            if value is None or _is_same_interpreter(value, executable)
+            else f"unset {name}, or export {name}={executable}"
+        )
+        findings.append(Finding(name, value or "unset", "unset or this interpreter", cure))
     return findings
 
 
@@ -177,6 +180,15 @@ def _installed() -> dict[str, str]:
 
 def _normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _is_same_interpreter(command: str, executable: str) -> bool:
+    found = shutil.which(command)
+    if found is None:
+        return False
+    # bin/python and bin/python3 are one; the python that an environment links to is not that environment's.
+    one, other = Path(found).absolute(), Path(executable).absolute()
+    return one.parent == other.parent and one.resolve() == other.resolve()
 
 
 def _memory_bytes() -> int:

@@ -242,7 +242,9 @@ def _existing(config: RunConfig, table: str) -> Path:
     path = table_path(config, table)
     if not (path / MANIFEST).is_file():
         stage = _WRITTEN_BY.get(table, "the stage that writes it")
-        raise TableMissing(f"{path}: table {table} is not there; run `adacalib {stage}` first (or `run --from {stage}`)")
+        raise TableMissing(
+            f"{path}: table {table} is not there; run `adacalib {stage}` first (or `run --from {stage}`)"
+        )
     return path
 
 

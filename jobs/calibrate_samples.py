@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.model.score import load_scorer
+from adacalib.model.score import build_scorer
 from adacalib.stats import scored_samples
 
 
@@ -21,7 +21,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     else:
         rows = io.read_table(spark, config, "samples", schemas.samples(config.fields))
     schema = schemas.calibrated_samples(config.fields)
-    scorer, fingerprint = load_scorer(config.run_dir / "unified", schema.fieldNames())
+    scorer, fingerprint = build_scorer(config.run_dir / "unified", config.field, schema.fieldNames())
     calibrated = scored_samples.score_batches(rows, scorer, schema)
     manifest = {"checkpoint_fingerprint": fingerprint}
     io.write_table(calibrated, config, "calibrated_samples", schema, partition_by="split", manifest=manifest)

@@ -21,7 +21,6 @@ from rich.console import Console
 
 from adacalib.config import STAGES, ConfigError, RunConfig
 from adacalib.io import start_session, write_json
-from adacalib.launch import launch
 from adacalib.status import begin_status, describe_error, now, read_input_fingerprint
 from adacalib.terminal import make_metrics_table, make_other_fields_table
 
@@ -99,6 +98,8 @@ class _SessionOnDemand:
 
 def _run_stage(stage: str, config: RunConfig, config_path: Path, session: _SessionOnDemand) -> None:
     if stage in RANK_STAGES:
+        from adacalib.launch import launch  # here, not above: the other stages need no torch
+
         needs_spark = config.training.launcher == "torch_distributor"
         launch(
             module=f"jobs.{stage}",

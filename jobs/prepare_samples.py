@@ -33,7 +33,10 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     raw = io.read_input(spark, config)
     if faults := input_rows.find_input_faults(raw, config):
         known = ", ".join(raw.columns)
-        raise io.InputError("\n  - ".join([f"{config.input.path} does not fit the configuration:", *faults]) + f"\n  columns there: {known}")
+        raise io.InputError(
+            "\n  - ".join([f"{config.input.path} does not fit the configuration:", *faults])
+            + f"\n  columns there: {known}"
+        )
     try:
         lengths = input_rows.find_array_lengths(raw, config)
         n_input = raw.count()
@@ -51,9 +54,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         rows.unpersist()
 
 
-def _write_samples(
-    good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]
-) -> None:
+def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]) -> None:
     fit = good.filter(F.col("split") != "test")
     columns = {field: f"field__{field}" for field in config.fields}
     columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
@@ -84,9 +85,7 @@ def _write_samples(
         "feature_encodings",
         schemas.FEATURE_ENCODINGS,
     )
-    io.write_table(
-        table, config, "samples", schemas.samples(config.fields), partition_by="split", manifest=manifest
-    )
+    io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", manifest=manifest)
     value_ids.unpersist()
 
 
@@ -95,7 +94,9 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int) -> dict[str, 
     found = rows.agg(
         F.count(F.lit(1)).alias("n"),
         F.coalesce(F.sum((F.size("reasons") > 0).cast("long")), F.lit(0)).alias("n_rejected"),
-        F.coalesce(F.sum(F.when(F.size("reasons") == 0, F.col("is_clipped")).cast("long")), F.lit(0)).alias("n_clipped"),
+        F.coalesce(F.sum(F.when(F.size("reasons") == 0, F.col("is_clipped")).cast("long")), F.lit(0)).alias(
+            "n_clipped"
+        ),
         F.sum(F.col("row_hash").cast("decimal(38,0)")).alias("fingerprint"),
         *(F.sum(F.col(f"field__{f}").isNull().cast("long")).alias(f"null_{f}") for f in config.fields),
         *(F.sum((F.col(f"field__{f}") == "").cast("long")).alias(f"empty_{f}") for f in config.fields),

@@ -19,9 +19,9 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     if config.has_own_scores:
         scored, fingerprint = scored_samples.take_own_scores(samples, config.fields), config.input.score_version
     else:
-        from adacalib.model.score import load_scorer  # torch only where a network scores
+        from adacalib.model.score import build_scorer  # torch only where a network scores
 
-        scorer, fingerprint = load_scorer(config.run_dir / "predictor", schema.fieldNames())
+        scorer, fingerprint = build_scorer(config.run_dir / "predictor", config.field, schema.fieldNames())
         scored = scored_samples.score_batches(samples, scorer, schema)
     manifest = {"predictor_fingerprint": fingerprint}
     io.write_table(scored, config, "scored_samples", schema, partition_by="split", manifest=manifest)

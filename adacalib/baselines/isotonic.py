@@ -11,6 +11,8 @@ from adacalib.baselines.protocol import PROBABILITY_LIMIT
 from adacalib.cells.bin_bounds import require_cells
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, pool_values
 
+_ROUNDING = 1e-12  # rates are weighted means: 0 and 1 are met up to rounding
+
 
 @dataclass(frozen=True)
 class Isotonic:
@@ -57,16 +59,20 @@ def fit_isotonic(cells: LogitCells) -> Isotonic:
     block_rate = np.clip(rates.x[starts], 0.0, 1.0)
     block_weight = np.add.reduceat(pooled.weight, starts)
     mean_label = float(pooled.response.sum() / pooled.weight.sum()) if len(starts) > 1 else 0.5
+    lowest_rate = _positive_end(block_rate, block_weight, mean_label)
+    highest_rate = 1 - _positive_end(1 - block_rate[::-1], block_weight[::-1], 1 - mean_label)
+    if lowest_rate > highest_rate:  # one block of one class: the smoothed side counts for both
+        lowest_rate = highest_rate = lowest_rate if block_rate[0] < 0.5 else highest_rate
     return Isotonic(
         logit_knots=np.stack([pooled.logit[starts], pooled.logit[ends]], axis=1).ravel(),
         rate_knots=np.repeat(block_rate, 2),
-        lowest_rate=_positive_end(block_rate, block_weight, mean_label),
-        highest_rate=1 - _positive_end(1 - block_rate[::-1], block_weight[::-1], 1 - mean_label),
+        lowest_rate=lowest_rate,
+        highest_rate=highest_rate,
     )
 
 
 def _positive_end(block_rate: Floats, block_weight: Floats, mean_label: float) -> float:
-    if block_rate[0] > 0:
+    if block_rate[0] > _ROUNDING:
         return float(block_rate[0])
     smoothed = 0.5 * mean_label / (block_weight[0] + 0.5)
     return float(min(smoothed, block_rate[1]) if len(block_rate) > 1 else smoothed)

@@ -32,7 +32,8 @@ class IsotonicOffset:
         """Calibrated probabilities, within [1e-7, 1 - 1e-7]; ids without a level get level 0; see `Baseline`."""
         known = (field_value_id > 0) & (field_value_id < len(self.level_V))
         level = np.where(known, self.level_V[np.where(known, field_value_id, 0)], 0.0)
-        return np.clip(expit(_curve_logit(self.isotonic, logit) + level), PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
+        probability: Floats = expit(_curve_logit(self.isotonic, logit) + level)
+        return np.clip(probability, PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
 
     def refit_levels(self, cells: LogitCells) -> IsotonicOffset:
         """The levels fitted once more on other labels, isotonic function and τ as they are.

@@ -16,6 +16,9 @@ from adacalib.cells.logit_cells import Floats, Ints
 _MAX_VARIANCE = 0.25
 """Largest variance of a quantity in [0, 1] (Popoviciu), used where data say nothing about it."""
 
+_RESIDUE = 1e-9
+"""Share of a cell's weight below which a difference of sums is rounding."""
+
 
 class AucError(ValueError):
     """Score cells that hold no counts of two classes."""
@@ -90,11 +93,12 @@ def compute_field_auc(
         The estimate; None where no field value has both classes.
 
     Raises:
-        AucError: lengths differ, a weight is not positive, or a response is not in [0, weight].
+        AucError: lengths differ, one of the two counts is given without the other, a weight is not positive, or a
+            response is not in [0, weight].
     """
     _check_columns(field_value_id, cell, weight, response)
-    n_samples_row = weight if n_samples is None else n_samples.astype(np.float64)
-    n_responses_row = response if n_responses is None else n_responses.astype(np.float64)
+    if (n_samples is None) != (n_responses is None):
+        raise AucError("only one of n_samples and n_responses is given: give both, or neither where weights are counts")
     if not len(cell):
         return None
     order = np.lexsort((cell, field_value_id))
@@ -102,12 +106,18 @@ def compute_field_auc(
     new_value = _differs(value_sorted)
     starts = np.flatnonzero(new_value | _differs(cell_sorted))
     dense = np.cumsum(new_value) - 1
-    positive = np.add.reduceat(response[order], starts)
-    # a difference of sums may leave a residue below 0
-    negative = np.maximum(np.add.reduceat(weight[order], starts) - positive, 0.0)
-    count = sum_by_key(dense, n_samples_row[order], dense[-1] + 1)
-    count_1 = sum_by_key(dense, n_responses_row[order], dense[-1] + 1)
-    return _average_values(dense[starts], positive, negative, count_1, count - count_1)
+    # all weight positive may leave a residue such as 1e-17 of negatives
+    negative = np.where(weight - response > _RESIDUE * weight, weight - response, 0.0)
+    counts_1 = response if n_responses is None else n_responses
+    counts_0 = negative if n_samples is None else n_samples - counts_1
+    n_values = int(dense[-1]) + 1
+    return _average_values(
+        dense[starts],
+        np.add.reduceat(response[order], starts),
+        np.add.reduceat(negative[order], starts),
+        sum_by_key(dense, counts_1[order], n_values),
+        sum_by_key(dense, counts_0[order], n_values),
+    )
 
 
 def _check_columns(field_value_id: Ints, cell: Ints, weight: Floats, response: Floats) -> None:
@@ -115,12 +125,12 @@ def _check_columns(field_value_id: Ints, cell: Ints, weight: Floats, response: F
     if len(set(lengths)) > 1:
         raise AucError(f"field_value_id, cell, weight and response have {lengths} rows: one of each per score cell")
     # written so that NaN is refused; sums of one cell may differ in their last bits
-    bad = ~((weight > 0) & (response >= 0) & (response <= weight * (1 + 1e-9)))
+    bad = ~((weight > 0) & (response >= 0) & (response <= weight * (1 + _RESIDUE)))
     if np.any(bad):
         at = int(np.flatnonzero(bad)[0])
         raise AucError(
-            f"weight {weight[at]} and response {response[at]} in {np.count_nonzero(bad)} score cell(s): the weight must "
-            "be positive and the response (weighted sum of labels) between 0 and it"
+            f"weight {weight[at]} and response {response[at]} in {np.count_nonzero(bad)} score cell(s): the weight "
+            "must be positive and the response (weighted sum of labels) between 0 and it"
         )
 
 
@@ -135,16 +145,14 @@ def _average_values(
 ) -> AucEstimate | None:
     """From sorted cells (value from 0, without gaps) and numbers of samples of each class per value."""
     n_values = len(count_1)
-    both = (count_1 > 0) & (count_0 > 0)
-    if not both.any():
-        return None
-    keep = both[value]
-    value, positive, negative = value[keep], positive[keep], negative[keep]
 
     def add(values: Floats) -> Floats:
         return sum_by_key(value, values, n_values)
 
     total_1, total_0 = add(positive), add(negative)
+    both = (count_1 > 0) & (count_0 > 0) & (total_1 > 0) & (total_0 > 0)
+    if not both.any():
+        return None
     safe_1, safe_0 = np.where(both, total_1, 1.0), np.where(both, total_0, 1.0)
     # DeLong's placements: share of negatives below a positive, share of positives above a negative, ties half
     placement_1 = (_sum_below(value, negative, n_values) + negative / 2) / safe_0[value]

@@ -103,7 +103,13 @@ def find_cell_bins(cells: LogitCells, bounds: BinBounds) -> Ints:
     return find_bin_index(bounds.bin_bounds_VJ, bounds.n_bins_V, cells.field_value_id, inside)
 
 
-def compute_bin_bounds(cells: LogitCells, n_bins: int) -> BinBounds:
+def add_up(slot: Ints, values: Floats, shape: tuple[int, int]) -> Floats:
+    """Sums of values per slot of a table, slot = row · number of columns + column."""
+    sums = np.bincount(slot, weights=values, minlength=shape[0] * shape[1])
+    return np.asarray(sums, np.float64).reshape(shape)
+
+
+def compute_bin_bounds(cells: LogitCells, n_bins: int, pooled: LogitCells | None = None) -> BinBounds:
     """Equal-frequency bounds of every field value (algorithm.md step 3), all of them cell edges.
 
     The outer bounds are the outer edges of the value's cells. Inner bound k is the left edge of the cell before
@@ -114,6 +120,8 @@ def compute_bin_bounds(cells: LogitCells, n_bins: int) -> BinBounds:
     Args:
         cells: logit cells of the rows to fit on.
         n_bins: K, at least 1.
+        pooled: the cells behind id 0, where `cells` are only some of the field values (on an executor); all of
+            `cells` by default.
 
     Raises:
         NoCellsError: there are no cells.
@@ -122,7 +130,7 @@ def compute_bin_bounds(cells: LogitCells, n_bins: int) -> BinBounds:
     require_cells(cells)
     if n_bins < 1:
         raise BoundsError(f"n_bins is {n_bins}: a function needs at least 1 bin")
-    _, global_1J, _ = _equal_frequency_edges(pool_values(cells), n_bins)
+    _, global_1J, _ = _equal_frequency_edges(pool_values(cells) if pooled is None else pooled, n_bins)
     edges_VJ = np.repeat(global_1J, cells.n_values, axis=0)
     ids_R, edges_RJ, n_cells_R = _equal_frequency_edges(cells, n_bins)
     own_R = (n_cells_R >= n_bins + 2) & (ids_R > 0)
@@ -163,7 +171,9 @@ def merge_equal_bounds(bounds_VJ: Floats) -> BinBounds:
         BoundsError: a row decreases or holds a bound that is not finite.
     """
     bounds_VJ = np.array(bounds_VJ, np.float64)
-    if faulty := np.flatnonzero(~np.isfinite(bounds_VJ).all(axis=1) | (np.diff(bounds_VJ, axis=1) < 0).any(axis=1)).tolist():
+    if faulty := np.flatnonzero(
+        ~np.isfinite(bounds_VJ).all(axis=1) | (np.diff(bounds_VJ, axis=1) < 0).any(axis=1)
+    ).tolist():
         raise BoundsError(
             f"the bounds of field value id {faulty[0]} are {bounds_VJ[faulty[0]].tolist()} ({len(faulty)} such ids): "
             "bounds must be finite and never decrease; check the logits that they were computed from"
@@ -177,29 +187,29 @@ def merge_equal_bounds(bounds_VJ: Floats) -> BinBounds:
     return BinBounds(merged_VJ, kept_VJ.sum(axis=1) - 1)
 
 
-def sum_bins(cells: LogitCells, bounds: BinBounds) -> BinSums:
+def sum_bins(cells: LogitCells, bounds: BinBounds, pooled: LogitCells | None = None) -> BinSums:
     """Adds up the cells of each field value's bins, and all cells in the bins of id 0 (row 0).
 
-    Cells are assigned as in `find_cell_bins`: exact counts where the bounds are cell edges.
+    Cells are assigned as in `find_cell_bins`: exact counts where the bounds are cell edges. `pooled` as in
+    `compute_bin_bounds`.
 
     Raises:
         NoCellsError: there are no cells.
     """
     require_cells(cells)
-    own, pooled = cells.select(cells.field_value_id > 0), pool_values(cells)
-    n_bins = bounds.bin_bounds_VJ.shape[1] - 1
-    slots = [c.field_value_id * n_bins + find_cell_bins(c, bounds) for c in (pooled, own)]
-    slot = np.concatenate(slots)
+    own, pooled = cells.select(cells.field_value_id > 0), pool_values(cells) if pooled is None else pooled
+    shape = (cells.n_values, bounds.bin_bounds_VJ.shape[1] - 1)
+    slot = np.concatenate([part.field_value_id * shape[1] + find_cell_bins(part, bounds) for part in (pooled, own)])
 
     def add(name: str) -> Floats:
-        values = np.concatenate([getattr(pooled, name), getattr(own, name)])
-        return np.bincount(slot, weights=values, minlength=cells.n_values * n_bins).reshape(-1, n_bins)
+        return add_up(slot, np.concatenate([getattr(pooled, name), getattr(own, name)]), shape)
 
     weight_VK = add("weight")
-    weighted_logit = np.concatenate([c.weight * c.logit for c in (pooled, own)])
-    logit_VK = np.bincount(slot, weights=weighted_logit, minlength=weight_VK.size).reshape(weight_VK.shape)
+    logit_VK = add_up(slot, np.concatenate([part.weight * part.logit for part in (pooled, own)]), shape)
     filled_VJ = bounds.filled_VJ
-    middle_VK = np.where(np.arange(n_bins) < bounds.n_bins_V[:, None], (filled_VJ[:, 1:] + filled_VJ[:, :-1]) / 2, 0.0)
+    middle_VK = np.where(
+        np.arange(shape[1]) < bounds.n_bins_V[:, None], (filled_VJ[:, 1:] + filled_VJ[:, :-1]) / 2, 0.0
+    )
     return BinSums(
         weight_VK=weight_VK,
         response_VK=add("response"),

@@ -37,7 +37,7 @@ class GlobalCurve:
         below = np.minimum(logit - self.logit_knots[0], 0.0) * self.slope_lower
         above = np.maximum(logit - self.logit_knots[-1], 0.0) * self.slope_upper
         inside: Floats = np.interp(logit, self.logit_knots, self.calibrated_knots)
-        return inside + below + above
+        return np.asarray(inside + below + above)
 
 
 def fit_global_curve(cells: LogitCells) -> GlobalCurve:

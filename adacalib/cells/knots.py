@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln
 
-from adacalib.cells.bin_bounds import BinBounds, find_cell_bins
+from adacalib.cells.bin_bounds import BinBounds, add_up, find_cell_bins
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells
 
 LOG_STRENGTH_LIMITS = (-3.0, 9.0)
@@ -56,7 +56,7 @@ def compute_bin_shifts(cells: LogitCells, bounds: BinBounds, effect_logit: Float
     probability = expit(effect_logit)
 
     def add(values: Floats) -> Floats:
-        return np.bincount(slot, weights=values[seen], minlength=shape[0] * shape[1])
+        return add_up(slot, values[seen], shape)
 
     weight, response, expected = add(cells.weight), add(cells.response), add(cells.weight * probability)
     variance = add(cells.weight * probability * (1 - probability))
@@ -65,9 +65,9 @@ def compute_bin_shifts(cells: LogitCells, bounds: BinBounds, effect_logit: Float
     observed, mean = response[filled] / dispersion, expected[filled] / dispersion
     strength = fit_strength(observed, mean)
     rate = expected[filled] / weight[filled]
-    shift = np.zeros(len(weight))
+    shift = np.zeros(shape)
     shift[filled] = np.log((observed + strength) / (mean + strength)) / np.maximum(1 - rate, 0.1)
-    return BinShifts(np.clip(shift, -SHIFT_LIMIT, SHIFT_LIMIT).reshape(shape), weight.reshape(shape), strength)
+    return BinShifts(np.clip(shift, -SHIFT_LIMIT, SHIFT_LIMIT), weight, strength)
 
 
 def fit_strength(observed: Floats, mean: Floats) -> float:

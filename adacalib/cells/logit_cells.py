@@ -6,6 +6,7 @@ same result, so sums per cell stand for the samples.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,4 +113,37 @@ def pool_values(cells: LogitCells) -> LogitCells:
         cells.n_samples,
         cells.n_responses,
         n_values=1,
+    )
+
+
+def join_cells(parts: Sequence[LogitCells]) -> LogitCells:
+    """Adds up cells of several parts (days, ranks) with the same ids; at least one part."""
+    return merge_cells(
+        field_value_id=np.concatenate([part.field_value_id for part in parts]),
+        cell=np.concatenate([part.cell for part in parts]),
+        weight=np.concatenate([part.weight for part in parts]),
+        response=np.concatenate([part.response for part in parts]),
+        weighted_logit=np.concatenate([part.weight * part.logit for part in parts]),
+        n_samples=np.concatenate([part.n_samples for part in parts]),
+        n_responses=np.concatenate([part.n_responses for part in parts]),
+        n_values=parts[0].n_values,
+    )
+
+
+def cells_from_columns(columns: Mapping[str, npt.NDArray[np.generic]], n_values: int) -> LogitCells:
+    """Cells from the columns of the logit_cells table (one field's rows, any folds and dates; they are added up).
+
+    Args:
+        columns: field_value_id, cell, n_samples, n_responses, sum_weight, sum_weight_responses, sum_weight_logit.
+        n_values: number of dense ids, id 0 included.
+    """
+    return merge_cells(
+        field_value_id=columns["field_value_id"].astype(np.int64),
+        cell=columns["cell"].astype(np.int64),
+        weight=columns["sum_weight"].astype(np.float64),
+        response=columns["sum_weight_responses"].astype(np.float64),
+        weighted_logit=columns["sum_weight_logit"].astype(np.float64),
+        n_samples=columns["n_samples"].astype(np.int64),
+        n_responses=columns["n_responses"].astype(np.int64),
+        n_values=n_values,
     )

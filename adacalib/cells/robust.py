@@ -119,14 +119,14 @@ def choose_without_harm(
         value_slope: see `fit_robust`.
         bin_shrinkage: see `fit_robust`.
     """
-    fitted, held_out = split_cells(cells, (1 - HELD_OUT_SHARE, HELD_OUT_SHARE), seed) if later is None else (cells, later)
+    fitted, held_out = (
+        split_cells(cells, (1 - HELD_OUT_SHARE, HELD_OUT_SHARE), seed) if later is None else (cells, later)
+    )
     if not len(fitted) or not len(held_out):
         return HarmChoice("global_curve", None, None)
     bounds = compute_bin_bounds(fitted, n_bins)
     plain = fit_robust(fitted, bounds, value_level=False, value_slope=False, bin_shrinkage=False)
-    robust = fit_robust(
-        fitted, bounds, value_level=value_level, value_slope=value_slope, bin_shrinkage=bin_shrinkage
-    )
+    robust = fit_robust(fitted, bounds, value_level=value_level, value_slope=value_slope, bin_shrinkage=bin_shrinkage)
     losses = [
         compute_log_loss(held_out, interpolate(fit.functions, held_out.field_value_id, held_out.logit))
         for fit in (plain, robust)

@@ -40,7 +40,8 @@ class ValueEffects:
     def apply(self, field_value_id: Ints, curve_logit: Floats) -> Floats:
         """η of each l; the two arguments broadcast against each other (ids (V, 1) with l (V, J), say)."""
         standardised = (curve_logit - self.mean) / self.scale
-        return curve_logit + self.level_V[field_value_id] + self.slope_V[field_value_id] * standardised
+        effect: Floats = self.level_V[field_value_id] + self.slope_V[field_value_id] * standardised
+        return curve_logit + effect
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,23 @@ def fit_value_effects(
 
     Raises:
         NoCellsError: there are no cells.
-        ValueError: a fixed τ that is not positive.
+        ValueError: a fixed τ that is not positive, or an l that is not finite.
     """
     require_cells(cells)
+    if n_faulty := int(np.sum(~np.isfinite(curve_logit))):
+        raise ValueError(
+            f"{n_faulty} of {len(cells)} log-odds before the effects are not finite: the curve has a rate of 0 or 1; "
+            "smooth or clip its rates first"
+        )
     total = cells.weight.sum()
     mean = float(np.sum(cells.weight * curve_logit) / total)
     scale = float(np.sqrt(np.sum(cells.weight * (curve_logit - mean) ** 2) / total)) + 0.001
     seen = cells.field_value_id > 0
     problem = _Problem(cells.select(seen), curve_logit[seen], (curve_logit[seen] - mean) / scale, (level, slope))
     if tau is not None and any(free and not value > 0 for free, value in zip((level, slope), tau, strict=True)):
-        raise ValueError(f"tau is {tau}: the standard deviation of a prior must be positive; switch the effect off instead")
+        raise ValueError(
+            f"tau is {tau}: the standard deviation of a prior must be positive; switch the effect off instead"
+        )
 
     theta_2V = np.zeros((2, cells.n_values))
     tau_2 = np.full(2, _TAU_START) if tau is None else np.array(tau, np.float64)
@@ -124,7 +132,8 @@ def _maximise(problem: _Problem, theta_2V: Floats, tau_2: Floats, tolerance: flo
     for _ in range(_MAX_NEWTON_STEPS):
         gradient_2V, newton_2V, variance_2V = _newton_step(problem, theta_2V, tau_2)
         overshot_V = -np.sum(gradient_2V * step_2V, axis=0) > 0.5 * rise_V + 1e-12
-        newton_2V = np.clip(newton_2V, -_MAX_STEP, _MAX_STEP)
+        # both coordinates are scaled alike: clipped one by one, the step might no longer lead uphill
+        newton_2V = newton_2V * (_MAX_STEP / np.maximum(np.max(np.abs(newton_2V), axis=0), _MAX_STEP))
         rise_V = np.where(overshot_V, rise_V / 2, np.sum(gradient_2V * newton_2V, axis=0))
         halved_2V = step_2V / 2
         theta_2V = theta_2V + np.where(overshot_V, -halved_2V, newton_2V)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from adacalib.config import TrainingConfig
 
@@ -78,6 +79,10 @@ def join_ranks(training: TrainingConfig, seed: int) -> Iterator[Ranks]:
     )
     try:
         yield Ranks(rank, world_size, device)
+    except Exception as error:
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:  # from here torchrun takes what it says about this rank
+            get_error_handler().record_exception(error)
+        raise
     finally:
         dist.destroy_process_group()
         torch.set_num_threads(threads)

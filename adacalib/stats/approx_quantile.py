@@ -30,11 +30,12 @@ def compute_approximate_bounds(scored: DataFrame, field: str, n_bins: int, accur
     """
     fractions = F.array(*(F.lit(k / n_bins) for k in range(n_bins + 1)))
     logit = F.col("uncalibrated_logit").cast("double")
-    rolled = scored.rollup(F.col(id_column(field)).alias("field_value_id")).agg(
+    named = scored.select(F.col(id_column(field)).alias("field_value_id"), "uncalibrated_logit")
+    rolled = named.rollup("field_value_id").agg(
         F.percentile_approx(logit, fractions, F.lit(accuracy)).alias("quantiles"),
         F.max(logit).alias("largest"),
         F.size(F.collect_set(assign_cell(F.col("uncalibrated_logit")))).alias("n_cells"),
-        F.grouping("field_value_id").alias("is_global"),
+        F.grouping("field_value_id").alias("is_global"),  # ids are never null, but the global row's is
     )
     above = F.col("largest") + F.lit(1.0 / LOGIT_UNIT)
     inner = F.array_distinct(F.filter("quantiles", lambda b: b < F.col("largest")))
@@ -48,7 +49,8 @@ def compute_approximate_bounds(scored: DataFrame, field: str, n_bins: int, accur
     bounds = bounds.filter((F.col("is_global") == 1) | (F.col("field_value_id") > 0))
     whole = bounds.filter("is_global = 1").select(F.col("own_bounds").alias("global_bounds"))
     return bounds.crossJoin(F.broadcast(whole)).select(
-        "field_value_id", F.when(F.col("has_own"), F.col("own_bounds")).otherwise(F.col("global_bounds")).alias("bin_bounds")
+        "field_value_id",
+        F.when(F.col("has_own"), F.col("own_bounds")).otherwise(F.col("global_bounds")).alias("bin_bounds"),
     )
 
 
@@ -63,19 +65,20 @@ def sum_bins_of_rows(scored: DataFrame, bounds: DataFrame, field: str, n_bins: i
     logit = F.col("uncalibrated_logit").cast("double")
     rows = scored.select(F.col(id_column(field)).alias("id"), logit.alias("logit"), "label", "weight")
     own = rows.join(F.broadcast(bounds.withColumnRenamed("field_value_id", "id")), "id").filter("id > 0")
-    whole = rows.crossJoin(F.broadcast(bounds.filter("field_value_id = 0").select("bin_bounds"))).withColumn("id", F.lit(0))
-    reached = [F.coalesce((F.col("logit") >= F.get("bin_bounds", F.lit(k))).cast("int"), F.lit(0)) for k in range(n_bins + 1)]
+    whole = rows.crossJoin(F.broadcast(bounds.filter("field_value_id = 0").select("bin_bounds"))).withColumn(
+        "id", F.lit(0)
+    )
+    reached = [
+        F.coalesce((F.col("logit") >= F.get("bin_bounds", F.lit(k))).cast("int"), F.lit(0)) for k in range(n_bins + 1)
+    ]
     index = F.greatest(F.lit(0), F.least(reduce(lambda a, b: a + b, reached) - 1, F.size("bin_bounds") - 2))
     binned = own.select("id", "logit", "label", "weight", "bin_bounds").unionByName(
         whole.select("id", "logit", "label", "weight", "bin_bounds")
     )
-    return (
-        binned.groupBy(F.col("id").alias("field_value_id"), index.alias("bin_index"))
-        .agg(
-            F.count(F.lit(1)).alias("n_samples"),
-            F.sum(F.col("label").cast("long")).alias("n_responses"),
-            F.sum("weight").alias("sum_weight"),
-            F.sum(F.col("weight") * F.col("label")).alias("sum_weight_responses"),
-            F.sum(F.col("weight") * F.col("logit")).alias("sum_weight_logit"),
-        )
+    return binned.groupBy(F.col("id").alias("field_value_id"), index.alias("bin_index")).agg(
+        F.count(F.lit(1)).alias("n_samples"),
+        F.sum(F.col("label").cast("long")).alias("n_responses"),
+        F.sum("weight").alias("sum_weight"),
+        F.sum(F.col("weight") * F.col("label")).alias("sum_weight_responses"),
+        F.sum(F.col("weight") * F.col("logit")).alias("sum_weight_logit"),
     )

@@ -32,7 +32,9 @@ def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> 
         rows: with column `numeric`, the array of all components.
         lengths: feature → its array length, None for a plain number; in the order of the array.
     """
-    places = [(name, component) for name, length in lengths.items() for component in range(1 if length is None else length)]
+    places = [
+        (name, component) for name, length in lengths.items() for component in range(1 if length is None else length)
+    ]
     if not places:
         return []
     element = [F.col("numeric")[i] for i in range(len(places))]

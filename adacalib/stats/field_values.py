@@ -53,5 +53,3 @@ def join_value_ids(rows: DataFrame, value_ids: DataFrame, name: str, column: str
     ids = F.broadcast(ids) if broadcast else ids
     joined = rows.join(ids, F.col(column).eqNullSafe(F.col("value")), "left").drop("value")
     return joined.withColumn(f"value_id__{name}", F.coalesce(f"value_id__{name}", F.lit(0)))
-
-

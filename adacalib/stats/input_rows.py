@@ -116,7 +116,9 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
         row_hash.alias("row_hash"),
         second_hash.alias("second_hash"),
         reasons.alias("reasons"),
-        F.when(F.size(reasons) > 0, F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))).alias("raw_row"),
+        F.when(F.size(reasons) > 0, F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))).alias(
+            "raw_row"
+        ),
         label.alias("label"),
         weight.alias("weight"),
         date.alias("date"),

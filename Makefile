@@ -1,0 +1,33 @@
+# `make` lists the targets. Needs Python 3.11; scripts/install.sh builds .venv, scripts/java_home.sh finds Java 17.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help install run test check clean distclean
+
+CONFIG ?= configs/flights.yaml
+TESTS ?= tests
+export PYTHON
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: ## build .venv from requirements.lock; nothing to do when it is up to date
+	@scripts/install.sh
+
+run: install ## run all of AdaCalib on the flights of 2013 (or CONFIG=configs/other.yaml)
+	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/adacalib run --config $(CONFIG)
+
+test: install ## run the tests (or TESTS=tests/cells)
+	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/python -m pytest $(TESTS)
+
+check: install ## ruff, ruff format, mypy --strict on adacalib
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+clean: ## remove runs and caches
+	@rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv
+	@rm -rf .venv

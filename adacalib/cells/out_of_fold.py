@@ -1,0 +1,126 @@
+"""Steps 1 to 3 on all cells and, for the auxiliary network, once per fold on the cells of the other folds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from adacalib.cells.bin_bounds import BinBounds
+from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns
+from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class FieldFit:
+    """The field part of robust mode, before any network.
+
+    Attributes:
+        functions: fitted on all cells; what serving uses.
+        fold_functions: per fold, fitted on the cells of the other folds; the one of all cells where there is one fold.
+        level_V: a_z of step 2, log-odds; 0 for id 0.
+        mean_logit: log-odds of the mean label.
+        chosen: whether held-out loss prefers steps 1 to 3 or the global curve alone.
+        diagnostics: plain numbers for the report.
+    """
+
+    functions: BinFunctions
+    fold_functions: tuple[BinFunctions, ...]
+    level_V: Floats
+    mean_logit: float
+    chosen: Literal["global_curve", "robust"]
+    diagnostics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RobustSwitches:
+    """The parts of steps 1 to 3 and 8; see CalibratorConfig."""
+
+    value_level: bool = True
+    value_slope: bool = True
+    bin_shrinkage: bool = True
+    do_no_harm: bool = True
+    out_of_fold: bool = True
+
+
+def fit_field_part(
+    columns: Columns, n_values: int, n_folds: int, bounds: BinBounds, switches: RobustSwitches, seed: int
+) -> FieldFit:
+    """Fits steps 1 to 3 in full and per fold, after the choice of step 8.
+
+    Args:
+        columns: of the logit_cells table, one field; `date` (days as integers) where the run has dates.
+        n_values: number of dense ids, id 0 included.
+        n_folds: 1, or the number of folds in `columns["fold"]`.
+        bounds: bounds of every field value. They depend on logits only, never on labels, so all folds share them.
+        seed: of the inner split of step 8.
+
+    Raises:
+        NoCellsError: there are no cells, or a fold holds all of them.
+    """
+    cells = cells_from_columns(columns, n_values)
+    parts = {name: getattr(switches, name) for name in ("value_level", "value_slope", "bin_shrinkage")}
+    choice = _choose(columns, cells, bounds, switches, parts, seed)
+    if choice is not None and choice.chosen == "global_curve":
+        parts = dict.fromkeys(parts, False)
+    full = fit_robust(cells, bounds, **parts)
+    folds = (full.functions,)
+    if n_folds > 1 and switches.out_of_fold:
+        others = (
+            {name: values[columns["fold"] != fold] for name, values in columns.items()} for fold in range(n_folds)
+        )
+        folds = tuple(fit_robust(cells_from_columns(other, n_values), bounds, **parts).functions for other in others)
+    total, responses = float(cells.weight.sum()), float(cells.response.sum())
+    mean_label = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
+    return FieldFit(
+        functions=full.functions,
+        fold_functions=folds,
+        level_V=full.effects.level_V,
+        mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
+        chosen="robust" if choice is None else choice.chosen,
+        diagnostics=full.diagnostics
+        | {
+            "n_cells": len(cells),
+            "do_no_harm": choice is not None,
+            "held_out_loss_global_curve": None if choice is None else choice.loss_global_curve,
+            "held_out_loss_robust": None if choice is None else choice.loss_robust,
+        },
+    )
+
+
+def split_by_time(columns: Columns, share: float) -> tuple[Columns, Columns] | None:
+    """Cells of the earliest days, up to the day in which `share` of the samples is reached, and those of later days.
+
+    None where there is only one day.
+    """
+    days, place = np.unique(columns["date"], return_inverse=True)
+    if len(days) < 2:
+        return None
+    reached = np.cumsum(np.bincount(place, weights=columns["n_samples"]))
+    last = min(int(np.searchsorted(reached, share * reached[-1])), len(days) - 2)
+    early = place <= last
+    return {n: v[early] for n, v in columns.items()}, {n: v[~early] for n, v in columns.items()}
+
+
+def _choose(
+    columns: Columns,
+    cells: LogitCells,
+    bounds: BinBounds,
+    switches: RobustSwitches,
+    parts: dict[str, bool],
+    seed: int,
+) -> HarmChoice | None:
+    if not switches.do_no_harm or not any(parts.values()):
+        return None
+    n_bins = bounds.bin_bounds_VJ.shape[1] - 1
+    by_time = split_by_time(columns, 1 - HELD_OUT_SHARE) if "date" in columns else None
+    if by_time is None:
+        return choose_without_harm(cells, n_bins, seed=seed, **parts)
+    early, late = (cells_from_columns(part, cells.n_values) for part in by_time)
+    return choose_without_harm(early, n_bins, seed=seed, later=late, **parts)

@@ -1,0 +1,101 @@
+"""The auxiliary network: what a sample's features add to its field value's function.
+
+Shape letters: B samples in the batch, A numeric features, G categorical features, V field values, E embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adacalib.model.features import FeatureEncoder
+
+LOGIT_SCALE = 1.5
+"""Log-odds that one unit of the network's calibrated-logit input stands for."""
+
+FEATURE_COLUMNS = ("auxiliary_features", "auxiliary_category_ids")
+
+
+class AuxiliaryNetwork(nn.Module):
+    """Fully-connected network on features, the calibrated logit where wanted, and the field value's embedding.
+
+    Its last layer starts at 0, so it starts as no effect. The embedding of id 0, unseen values, is and stays 0.
+
+    Args:
+        n_numbers: numeric features per sample.
+        category_counts: per categorical feature the number of ids, id 0 included.
+        embedding_width: of categories and of the field value.
+        hidden: widths of the hidden layers.
+        n_values: field values with an embedding (id 0 included), or None for no embedding.
+        takes_logit: whether the calibrated logit is an input (robust mode).
+    """
+
+    def __init__(
+        self,
+        n_numbers: int,
+        category_counts: Sequence[int],
+        embedding_width: int,
+        hidden: Sequence[int],
+        n_values: int | None,
+        takes_logit: bool,
+    ) -> None:
+        super().__init__()
+        self.hyper_parameters: dict[str, Any] = {
+            "n_numbers": n_numbers,
+            "category_counts": list(category_counts),
+            "embedding_width": embedding_width,
+            "hidden": list(hidden),
+            "n_values": n_values,
+            "takes_logit": takes_logit,
+        }
+        self.takes_logit = takes_logit
+        self.encoder = FeatureEncoder(n_numbers, category_counts, embedding_width)
+        self.value_embedding = None
+        if n_values is not None:
+            self.value_embedding = nn.Embedding(n_values, embedding_width, padding_idx=0)
+            with torch.no_grad():
+                self.value_embedding.weight.mul_(0.1)
+        width = self.encoder.width + int(takes_logit) + (embedding_width if n_values is not None else 0)
+        widths = (width, *hidden)
+        self.hidden_layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
+        self.output_layer = nn.Linear(widths[-1], 1)
+        nn.init.zeros_(self.output_layer.weight)
+        nn.init.zeros_(self.output_layer.bias)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The feature columns that the network reads."""
+        sizes = (self.encoder.n_numbers, len(self.encoder.category_counts))
+        return tuple(name for name, size in zip(FEATURE_COLUMNS, sizes, strict=True) if size)
+
+    def forward(self, columns: Mapping[str, Tensor], field_value_id_B: Tensor, centered_logit_B: Tensor) -> Tensor:
+        """The auxiliary term (B,), log-odds.
+
+        Args:
+            columns: the feature columns of the batch.
+            field_value_id_B: dense ids; used with an embedding only.
+            centered_logit_B: (calibrated logit − logit of the mean label) / 1.5; used with takes_logit only.
+        """
+        parts = [self.encoder(columns.get(FEATURE_COLUMNS[0]), columns.get(FEATURE_COLUMNS[1]))]
+        if self.takes_logit:
+            parts.append(centered_logit_B[:, None].float())
+        if self.value_embedding is not None:
+            parts.append(self.value_embedding(field_value_id_B))
+        activation = torch.cat(parts, dim=1)
+        for layer in self.hidden_layers:
+            activation = F.relu(layer(activation))
+        term_B: Tensor = self.output_layer(activation)[:, 0]
+        return term_B
+
+
+def sum_cross_entropy(logit_B: Tensor, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Weighted sum of cross-entropies of calibrated log-odds, and the sum of weights; float64."""
+    weight_B = columns["weight"].double()
+    label_B = columns["label"].double()
+    loss_B = F.binary_cross_entropy_with_logits(logit_B.double(), label_B, reduction="none")
+    return (weight_B * loss_B).sum(), weight_B.sum()

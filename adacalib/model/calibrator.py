@@ -1,0 +1,93 @@
+"""The trained calibrator as it serves: one table of bounds, knots and level shifts, and the auxiliary network.
+
+Shape letters: B samples in the batch, V field values, J bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import Floats
+from adacalib.model.auxiliary import LOGIT_SCALE, AuxiliaryNetwork
+from adacalib.model.functions import FunctionTable
+
+
+class Calibrator(nn.Module):
+    """Un-calibrated logit, field value id and features → calibrated logit: a look-up, one interpolation, one network.
+
+    calibrated logit = k + auxiliary(features, (k − center) / 1.5, embedding) + level_shift, k the value's function.
+
+    Args:
+        functions: per dense id; id 0 serves unseen values.
+        level_shift_V: log-odds per dense id.
+        center: log-odds of the mean label.
+        auxiliary: the network, or None.
+    """
+
+    level_shift_V: Tensor
+    center: Tensor
+
+    def __init__(
+        self, functions: BinFunctions, level_shift_V: Floats, center: float, auxiliary: AuxiliaryNetwork | None
+    ) -> None:
+        super().__init__()
+        self.table = FunctionTable(functions)
+        self.register_buffer("level_shift_V", torch.from_numpy(np.array(level_shift_V, np.float64)))
+        self.register_buffer("center", torch.tensor(center, dtype=torch.float64))
+        self.auxiliary = auxiliary
+
+    def forward(self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        """Calibrated log-odds (B,), float64."""
+        unshifted_B = self.compute_unshifted(field_value_id_B, uncalibrated_logit_B, columns)
+        return unshifted_B + self.level_shift_V[field_value_id_B]
+
+    def compute_unshifted(
+        self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Calibrated log-odds before the level shift."""
+        logit_B: Tensor = self.table(field_value_id_B, uncalibrated_logit_B)
+        if self.auxiliary is None:
+            return logit_B
+        term_B = self.auxiliary(columns, field_value_id_B, (logit_B - self.center) / LOGIT_SCALE)
+        return logit_B + term_B.double()
+
+    def describe(self) -> dict[str, Any]:
+        """Hyper-parameters from which `restore_calibrator` builds the same module."""
+        shape = [int(size) for size in self.table.bin_bounds_VJ.shape]
+        return {"shape": shape, "auxiliary": self.auxiliary.hyper_parameters if self.auxiliary else None}
+
+
+def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Calibrator:
+    """Builds the calibrator that `describe` and `state_dict` were taken from; same scores to the last bit."""
+    n_values, n_bounds = description["shape"]
+    nothing = BinFunctions(
+        bin_bounds_VJ=np.zeros((n_values, n_bounds)),
+        knots_VJ=np.zeros((n_values, n_bounds)),
+        n_bins_V=np.ones(n_values, np.int64),
+        slope_lower_V=np.ones(n_values),
+        slope_upper_V=np.ones(n_values),
+    )
+    auxiliary = AuxiliaryNetwork(**description["auxiliary"]) if description["auxiliary"] else None
+    calibrator = Calibrator(nothing, np.zeros(n_values), 0.0, auxiliary)
+    calibrator.load_state_dict(dict(tensors))
+    calibrator.eval()
+    return calibrator
+
+
+def functions_of(calibrator: Calibrator) -> BinFunctions:
+    """The calibrator's functions as arrays, level shift included: what a field value's samples get before features."""
+    shift_V = calibrator.level_shift_V.numpy()
+    table = calibrator.table
+    return BinFunctions(
+        bin_bounds_VJ=table.bin_bounds_VJ.numpy(),
+        knots_VJ=table.knots_VJ.numpy() + shift_V[:, None],
+        n_bins_V=table.n_bins_V.numpy(),
+        slope_lower_V=table.slope_lower_V.numpy(),
+        slope_upper_V=table.slope_upper_V.numpy(),
+    )

@@ -1,0 +1,142 @@
+"""Trains the calibrator of a run: tables in, unified checkpoint out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
+from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import cells_from_columns
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part
+from adacalib.config import RunConfig
+from adacalib.model.calibrator import Calibrator
+from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
+from adacalib.model.paper_training import train_paper
+from adacalib.model.predictor import load_predictor
+from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
+from adacalib.model.row_files import open_rows, read_manifest
+from adacalib.model.unified import UnifiedModel, publish_unified
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class MixedPredictors(ValueError):
+    """Tables of this run come from scores of different predictors."""
+
+
+def train_calibrator(config: RunConfig) -> None:
+    """Fits the field part from cells, trains the networks, publishes the unified checkpoint; called on every rank.
+
+    Raises:
+        MixedPredictors: logit cells, bins or rows were made from another predictor than the others.
+        StreamError: a table is missing or incomplete.
+    """
+    started = time.monotonic()
+    tables = config.run_dir / "tables"
+    fingerprint = _check_one_predictor(config, tables)
+    manifest = read_manifest(tables / "samples")
+    n_values = int(manifest["n_field_values"][config.field]) + 1
+    shape = AuxiliaryShape(manifest["n_auxiliary_features"], tuple(manifest["auxiliary_category_counts"]))
+    bins = arrange_bins(_read_columns(tables / "bin_statistics", config.field), n_values)
+    with join_ranks(config.training, config.seed) as ranks:
+        diagnostics: dict[str, Any] = {"mode": config.calibrator.mode, "candidates": list(bins.candidates)}
+        if config.calibrator.mode == "paper":
+            rows, held_out = (open_rows(tables / "training_rows", f"hold_out={part}") for part in (0, 1))
+            weight_V = bins.weight_VCK[:, 0].sum(axis=1)
+            calibrator, told = train_paper(config, bins, weight_V, shape, rows, held_out, ranks)
+        else:
+            calibrator, told = _train_robust(config, bins, n_values, shape, ranks)
+        if ranks.is_first:
+            predictor = None if config.has_own_scores else load_predictor(config.run_dir / "predictor")
+            publish_unified(
+                config.run_dir / "unified",
+                UnifiedModel(predictor, calibrator, config.field),
+                documents={"predictor_fingerprint": fingerprint},
+                records={"training": {**diagnostics, **told, "seconds": time.monotonic() - started}},
+            )
+        wait_for_all(ranks)
+
+
+def _train_robust(
+    config: RunConfig, bins: CandidateBins, n_values: int, shape: AuxiliaryShape, ranks: Ranks
+) -> tuple[Calibrator, dict[str, Any]]:
+    tables = config.run_dir / "tables"
+    columns = _read_columns(tables / "logit_cells", config.field)
+    fit = _fit_on_first_rank(config, columns, n_values, bins, ranks)
+    told: dict[str, Any] = {"field_part": fit.chosen, **fit.diagnostics}
+    if not config.has_auxiliary_network:
+        return calibrate_without_rows(config, fit, cells_from_columns(columns, n_values)), told
+    rows, held_out = (open_rows(tables / "training_rows", f"hold_out={part}") for part in (0, 1))
+    calibrator, trained = train_robust(config, fit, shape, rows, held_out, ranks)
+    return calibrator, told | trained
+
+
+def _fit_on_first_rank(
+    config: RunConfig, columns: Columns, n_values: int, bins: CandidateBins, ranks: Ranks
+) -> FieldFit:
+    """The field part, fitted once and sent to all ranks."""
+    settings = config.calibrator
+    fit = None
+    if ranks.is_first:
+        switches = RobustSwitches(
+            settings.value_level,
+            settings.value_slope,
+            settings.bin_shrinkage,
+            settings.do_no_harm,
+            settings.auxiliary.out_of_fold,
+        )
+        fit = fit_field_part(columns, n_values, config.n_folds, bins.bounds_of(0), switches, config.seed)
+    words = gather_json(ranks, None if fit is None else [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
+    arrays = broadcast_arrays(ranks, None if fit is None else _pack(fit))
+    n_functions = sum(name.endswith("/n_bins_V") for name in arrays)
+    functions = [
+        BinFunctions(**{name: arrays[f"{place}/{name}"] for name in _FUNCTION_ARRAYS}) for place in range(n_functions)
+    ]
+    return FieldFit(functions[0], tuple(functions[1:]), arrays["level_V"], *words)
+
+
+_FUNCTION_ARRAYS = tuple(field.name for field in fields(BinFunctions))
+
+
+def _pack(fit: FieldFit) -> Columns:
+    packed: Columns = {"level_V": fit.level_V}
+    for place, functions in enumerate((fit.functions, *fit.fold_functions)):
+        packed |= {f"{place}/{name}": getattr(functions, name) for name in _FUNCTION_ARRAYS}
+    return packed
+
+
+def _check_one_predictor(config: RunConfig, tables: Path) -> str:
+    """The fingerprint of the predictor behind every table that is read here."""
+    names = ["logit_cells", "bin_statistics", *(["training_rows"] if config.streams_rows else [])]
+    found = {name: str(read_manifest(tables / name)["predictor_fingerprint"]) for name in names}
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{name} from {fingerprint}" for name, fingerprint in found.items())
+        raise MixedPredictors(
+            f"{tables}: tables come from scores of different predictors ({listed}); run from build_logit_cells again"
+        )
+    return found["logit_cells"]
+
+
+def _read_columns(table: Path, field: str) -> Columns:
+    """Columns of one field of a table that is bounded by field values × bins; dates as days since 1970."""
+    files = sorted(path for path in table.rglob("*.parquet") if not path.name.startswith((".", "_")))
+    rows = pa.concat_tables([pq.read_table(path, partitioning=None) for path in files])
+    rows = rows.filter(pc.equal(rows["field"], field))
+    columns = {}
+    for name in rows.column_names:
+        kind = rows.schema.field(name).type
+        if pa.types.is_date(kind):
+            if rows[name].null_count == 0:
+                columns[name] = rows[name].cast(pa.int32()).to_numpy()
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            columns[name] = rows[name].to_numpy()
+    return columns

@@ -1,0 +1,203 @@
+"""Paper mode: posterior-guided functions, adaptive binning and auxiliary network trained together (Eq. 4 to 7).
+
+Shape letters: B samples in the batch, U distinct field values in it, V field values, C candidate numbers of bins, K bins
+(padded to the largest candidate), J = K + 1 bounds (padded with +inf), S posterior statistics per bin, E embedding width.
+
+Repairs without which the paper's text does not run: knot K + 1 repeats knot K; the mixture's cross-entropy is added to
+Eq. 7 (else MLP_bin gets no gradient); equal bounds are merged; a value with one bin gets slope 1 through
+(mean logit, posterior logit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adacalib.cells.candidate_bins import CandidateBins, compute_posterior_statistics
+from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import Floats
+from adacalib.config import CalibratorConfig
+from adacalib.model.auxiliary import AuxiliaryNetwork
+from adacalib.model.calibrator import Calibrator
+from adacalib.model.functions import interpolate
+
+HIDDEN = 16
+"""Width of MLP and of MLP_bin."""
+
+LOWEST_TEMPERATURE = 0.05
+"""Gumbel softmax gives NaN at 0."""
+
+
+@dataclass(frozen=True)
+class CandidateKnots:
+    """Knots of the distinct field values of a batch: knots_UCJ and the slopes beyond the outer bounds."""
+
+    knots_UCJ: Tensor
+    slope_lower_UC: Tensor
+    slope_upper_UC: Tensor
+
+
+class PaperCalibrator(nn.Module):
+    """The calibrator of the paper in training.
+
+    Args:
+        bins: bounds and posteriors of the calibrated field.
+        weight_V: samples of each field value in train ∪ dev (s_z).
+        settings: the run's calibrator section.
+        auxiliary: the network, or None.
+    """
+
+    bin_bounds_VCJ: Tensor
+    n_bins_VC: Tensor
+    posterior_VCKS: Tensor
+    single_offset_VC: Tensor
+    frequency_V1: Tensor
+
+    def __init__(
+        self, bins: CandidateBins, weight_V: Floats, settings: CalibratorConfig, auxiliary: AuxiliaryNetwork | None
+    ) -> None:
+        super().__init__()
+        self.settings, self.auxiliary = settings, auxiliary
+        self.temperature = settings.temperature_start
+        log_frequency_V = np.log1p(weight_V)
+        spread = log_frequency_V[1:].std()
+        frequency_V = (log_frequency_V - log_frequency_V[1:].mean()) / (spread if spread > 1e-9 else 1.0)
+        for name, values in (
+            ("bin_bounds_VCJ", bins.bin_bounds_VCJ),
+            ("n_bins_VC", bins.n_bins_VC),
+            ("posterior_VCKS", compute_posterior_statistics(bins).astype(np.float32)),
+            ("single_offset_VC", _single_bin_offset(bins)),
+            ("frequency_V1", frequency_V[:, None].astype(np.float32)),
+        ):
+            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
+        n_values, n_candidates, n_bins = bins.weight_VCK.shape
+        if settings.posterior_guidance:
+            self.knot_network: nn.Module = nn.Sequential(nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        else:  # one free number per bin, from the identity
+            middle_VCK = np.where(bins.weight_VCK > 0, bins.mean_logit_VCK, 0.0)
+            self.free_knots_VCK = nn.Parameter(torch.from_numpy(middle_VCK.astype(np.float32)))
+        if n_candidates > 1:
+            width = settings.auxiliary.embedding_width
+            self.bin_embedding = nn.Embedding(n_values, width)
+            self.bin_network = nn.Sequential(nn.Linear(1 + width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, n_candidates))
+
+    @property
+    def n_candidates(self) -> int:
+        return self.n_bins_VC.shape[1]
+
+    def compute_knots(self, ids_U: Tensor) -> CandidateKnots:
+        """Knots of the field values given, once each (not once per sample); float64."""
+        bounds_UCJ, n_bins_UC = self.bin_bounds_VCJ[ids_U], self.n_bins_VC[ids_U]
+        if self.settings.posterior_guidance:
+            raw_UCK = self.knot_network(self.posterior_VCKS[ids_U])[..., 0].double()
+        else:
+            raw_UCK = self.free_knots_VCK[ids_U].double()
+        # knot K + 1 and the padding repeat knot K
+        place_J = torch.arange(bounds_UCJ.shape[2], device=ids_U.device)
+        knots_UCJ = raw_UCK.gather(2, torch.minimum(place_J.expand(bounds_UCJ.shape), n_bins_UC[..., None] - 1))
+        single_UCJ = torch.where(torch.isfinite(bounds_UCJ), bounds_UCJ, 0.0) + self.single_offset_VC[ids_U][..., None]
+        knots_UCJ = torch.where((n_bins_UC == 1)[..., None], single_UCJ, knots_UCJ)
+        slope_UCK = knots_UCJ.diff(dim=2) / bounds_UCJ.diff(dim=2).nan_to_num(nan=1.0, posinf=1.0)
+        slope_upper_UC = slope_UCK.gather(2, n_bins_UC[..., None] - 1)[..., 0]
+        return CandidateKnots(knots_UCJ, slope_UCK[..., 0], slope_upper_UC)
+
+    def gate_logits(self, ids_U: Tensor) -> Tensor:
+        """log α̂ (Eq. 6) of the field values given: MLP_bin(frequency, embedding), U × C."""
+        state_UE = torch.cat([self.frequency_V1[ids_U], self.bin_embedding(ids_U)], dim=1)
+        return F.log_softmax(self.bin_network(state_UE), dim=1).double()
+
+    def forward(self, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """(calibrated log-odds per candidate BC, candidate weights α BC, monotony penalty per sample B)."""
+        given_B = columns["field_value_id"].long()
+        function_B = given_B if self.settings.adaptive_function else torch.zeros_like(given_B)
+        ids_U, place_B = torch.unique(function_B, return_inverse=True)
+        knots, n_bins_UC = self.compute_knots(ids_U), self.n_bins_VC[ids_U]
+        logit_B = columns["uncalibrated_logit"].double()
+        bounds_UCJ = self.bin_bounds_VCJ[ids_U]
+        candidate_logit_BC = torch.stack(
+            [
+                interpolate(
+                    bounds_UCJ[:, c][place_B],
+                    knots.knots_UCJ[:, c][place_B],
+                    n_bins_UC[:, c][place_B],
+                    knots.slope_lower_UC[:, c][place_B],
+                    knots.slope_upper_UC[:, c][place_B],
+                    logit_B,
+                )
+                for c in range(self.n_candidates)
+            ],
+            dim=1,
+        )
+        if self.auxiliary is not None:
+            candidate_logit_BC = candidate_logit_BC + self.auxiliary(columns, given_B, logit_B)[:, None].double()
+        penalty_U = F.relu(-knots.knots_UCJ.diff(dim=2)).sum(dim=(1, 2))
+        if self.n_candidates == 1:
+            return candidate_logit_BC, torch.ones_like(candidate_logit_BC), penalty_U[place_B]
+        gate_BC = self.gate_logits(ids_U)[place_B]
+        if self.training:
+            gate_BC = gate_BC - torch.empty_like(gate_BC).exponential_().log()  # Gumbel noise, per sample
+        weight_BC = torch.softmax(gate_BC / max(self.temperature, LOWEST_TEMPERATURE), dim=1)
+        return candidate_logit_BC, weight_BC, penalty_U[place_B]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lowers the temperature geometrically from start (epoch 1) to end (last epoch)."""
+        start, end = self.settings.temperature_start, self.settings.temperature_end
+        share = (epoch - 1) / max(self.settings.epochs - 1, 1)
+        self.temperature = start * (end / start) ** share
+
+    def fold(self) -> tuple[Calibrator, Tensor]:
+        """The serving calibrator (argmax candidate, no noise) and the candidate chosen per field value."""
+        n_values = len(self.n_bins_VC)
+        ids_V = torch.arange(n_values)
+        function_V = ids_V if self.settings.adaptive_function else torch.zeros_like(ids_V)
+        with torch.no_grad():
+            knots = self.compute_knots(function_V)
+            gates_VC = self.gate_logits(function_V) if self.n_candidates > 1 else torch.zeros(n_values, 1)
+        chosen_V = gates_VC.argmax(dim=1)
+        functions = BinFunctions(
+            bin_bounds_VJ=self.bin_bounds_VCJ[function_V, chosen_V].numpy(),
+            knots_VJ=knots.knots_UCJ[ids_V, chosen_V].numpy(),
+            n_bins_V=self.n_bins_VC[function_V, chosen_V].numpy(),
+            slope_lower_V=knots.slope_lower_UC[ids_V, chosen_V].numpy(),
+            slope_upper_V=knots.slope_upper_UC[ids_V, chosen_V].numpy(),
+        )
+        return Calibrator(functions, np.zeros(n_values), 0.0, self.auxiliary), chosen_V
+
+
+def compute_paper_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Eq. 5 summed over the candidates (Eq. 7), plus the mixture's cross-entropy; see StepLoss."""
+    logit_BC, weight_BC, penalty_B = module(columns)
+    label_B, sample_weight_B = columns["label"].double(), columns["weight"].double()
+    label_BC = label_B[:, None].expand_as(logit_BC)
+    loss_B = F.binary_cross_entropy_with_logits(logit_BC, label_BC, reduction="none").sum(dim=1)
+    loss_B = loss_B + float(module.settings.penalty_weight) * penalty_B  # type: ignore[union-attr, arg-type]
+    if logit_BC.shape[1] > 1:
+        loss_B = loss_B + _mixture_cross_entropy(logit_BC, weight_BC, label_B)
+    return (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
+
+
+def compute_mixture_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the mixed calibrated probability alone: what the held-out loss reports."""
+    logit_BC, weight_BC, _ = module(columns)
+    weight_B = columns["weight"].double()
+    return (weight_B * _mixture_cross_entropy(logit_BC, weight_BC, columns["label"].double())).sum(), weight_B.sum()
+
+
+def _mixture_cross_entropy(logit_BC: Tensor, weight_BC: Tensor, label_B: Tensor) -> Tensor:
+    log_weight_BC = weight_BC.clamp_min(1e-30).log()
+    positive_B = torch.logsumexp(log_weight_BC + F.logsigmoid(logit_BC), dim=1)
+    negative_B = torch.logsumexp(log_weight_BC + F.logsigmoid(-logit_BC), dim=1)
+    return -(label_B * positive_B + (1 - label_B) * negative_B)
+
+
+def _single_bin_offset(bins: CandidateBins) -> Floats:
+    """Posterior logit less mean logit of the first bin: the function of a value whose bounds all merged."""
+    total, responses = bins.weight_VCK[0, 0].sum(), bins.response_VCK[0, 0].sum()
+    mean = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
+    rate_VC = (bins.response_VCK[..., 0] + 0.5 * mean) / (bins.weight_VCK[..., 0] + 0.5)
+    return np.asarray(np.log(rate_VC) - np.log1p(-rate_VC) - bins.mean_logit_VCK[..., 0])

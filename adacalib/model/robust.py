@@ -1,0 +1,165 @@
+"""Robust mode: the auxiliary network trained on out-of-fold logits, then the re-level.
+
+Shape letters: B samples in the batch, V field values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from adacalib.cells.functions import BinFunctions, interpolate
+from adacalib.cells.logit_cells import Floats, LogitCells
+from adacalib.cells.out_of_fold import FieldFit
+from adacalib.config import RunConfig
+from adacalib.model.auxiliary import LOGIT_SCALE, AuxiliaryNetwork, sum_cross_entropy
+from adacalib.model.calibrator import Calibrator
+from adacalib.model.distributed import Ranks
+from adacalib.model.functions import FunctionTable, stack_functions
+from adacalib.model.re_level import compute_level_shift, fit_level_shift
+from adacalib.model.row_files import RowFiles
+from adacalib.model.training import TrainingPlan, TrainingResult, train
+
+
+class OutOfFoldCalibrator(nn.Module):
+    """What the auxiliary network is trained in: its input logit never saw the row's label.
+
+    Args:
+        fold_functions: per fold, fitted on the other folds; a single one means in-sample training.
+        center: log-odds of the mean label.
+    """
+
+    def __init__(self, fold_functions: tuple[BinFunctions, ...], center: float, auxiliary: AuxiliaryNetwork) -> None:
+        super().__init__()
+        self.n_folds, self.n_values = len(fold_functions), len(fold_functions[0].n_bins_V)
+        self.table = FunctionTable(stack_functions(fold_functions), persistent=False)
+        self.center = center
+        self.auxiliary = auxiliary
+
+    def forward(self, columns: Mapping[str, Tensor]) -> Tensor:
+        """Calibrated log-odds (B,), float64."""
+        ids_B = columns["field_value_id"].long()
+        fold_B = columns["fold"].long() if self.n_folds > 1 else 0
+        logit_B: Tensor = self.table(fold_B * self.n_values + ids_B, columns["uncalibrated_logit"])
+        return logit_B + self.auxiliary(columns, ids_B, (logit_B - self.center) / LOGIT_SCALE).double()
+
+
+def compute_step_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the out-of-fold calibrated logit; see StepLoss."""
+    return sum_cross_entropy(module(columns), columns)
+
+
+@dataclass(frozen=True)
+class AuxiliaryShape:
+    """Sizes of the auxiliary network's inputs, from the samples' manifest."""
+
+    n_numbers: int
+    category_counts: tuple[int, ...]
+
+
+def train_robust(
+    config: RunConfig,
+    fit: FieldFit,
+    shape: AuxiliaryShape,
+    rows: RowFiles,
+    held_out: RowFiles,
+    ranks: Ranks,
+) -> tuple[Calibrator, dict[str, Any]]:
+    """Trains the auxiliary network and fits the re-level; called on every rank, the same result on each.
+
+    With `field_value_embedding: auto` the network is trained with and without the embedding, and the one with the
+    smaller held-out loss stays.
+
+    Returns:
+        The calibrator and what is to be told about its training (JSON).
+    """
+    wanted = config.calibrator.auxiliary.field_value_embedding
+    variants = {"off": (False,), "on": (True,), "auto": (False, True)}[wanted]
+    trained = {has: _train_variant(config, fit, shape, rows, held_out, ranks, has) for has in variants}
+    losses = {has: _held_out_loss(result) for has, (_, result) in trained.items()}
+    kept = min(losses, key=lambda has: (losses[has], has))  # without embedding in a tie
+    auxiliary, result = trained[kept]
+    calibrator = Calibrator(fit.functions, np.zeros(len(fit.level_V)), fit.mean_logit, auxiliary)
+    if config.calibrator.re_level:
+        plan = _plan(config, auxiliary, kept)
+        per_value = fit.chosen == "robust" and config.calibrator.value_level
+        shift_V = compute_level_shift(calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value)
+        calibrator = Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
+    name = {False: "without_embedding", True: "with_embedding"}
+    return calibrator, {
+        "field_value_embedding": kept,
+        "chosen_epoch": result.chosen_epoch,
+        "held_out_losses": {name[has]: loss for has, loss in losses.items()},
+        "loss_curves": {name[has]: result.loss_curve() for has, (_, result) in trained.items()},
+    }
+
+
+def calibrate_without_rows(config: RunConfig, fit: FieldFit, cells: LogitCells) -> Calibrator:
+    """Robust mode without auxiliary network: the functions are there, the re-level needs cells only."""
+    shift_V: Floats = np.zeros(len(fit.level_V))
+    if config.calibrator.re_level and config.calibrator.value_level and fit.chosen == "robust":
+        logit = interpolate(fit.functions, cells.field_value_id, cells.logit)
+        scored = LogitCells(
+            cells.field_value_id,
+            cells.cell,
+            cells.weight,
+            cells.response,
+            logit - fit.level_V[cells.field_value_id],
+            cells.n_samples,
+            cells.n_responses,
+            cells.n_values,
+        )
+        shift_V = fit_level_shift(scored, fit.level_V, per_value=True)
+    return Calibrator(fit.functions, shift_V, fit.mean_logit, None)
+
+
+def _train_variant(
+    config: RunConfig,
+    fit: FieldFit,
+    shape: AuxiliaryShape,
+    rows: RowFiles,
+    held_out: RowFiles,
+    ranks: Ranks,
+    has_embedding: bool,
+) -> tuple[AuxiliaryNetwork, TrainingResult]:
+    settings = config.calibrator.auxiliary
+    auxiliary = AuxiliaryNetwork(
+        shape.n_numbers,
+        shape.category_counts,
+        settings.embedding_width,
+        settings.hidden,
+        n_values=len(fit.level_V) if has_embedding else None,
+        takes_logit=True,
+    )
+    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, auxiliary).to(ranks.device)
+    result = train(module, compute_step_loss, rows, _plan(config, auxiliary, has_embedding), ranks, held_out=held_out)
+    return module.auxiliary.cpu(), result
+
+
+def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, has_embedding: bool) -> TrainingPlan:
+    settings = config.calibrator.auxiliary
+    suffix = "_embedding" if has_embedding else ""
+    return TrainingPlan(
+        what="auxiliary network with field value embedding" if has_embedding else "auxiliary network",
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        seed=config.seed,
+        columns=["label", "weight", "field_value_id", "fold", "uncalibrated_logit", *auxiliary.columns],
+        checkpoints=Path(config.run_dir) / "checkpoints" / f"calibrator{suffix}",
+        settings={"calibrator": config.calibrator.model_dump(mode="json"), **auxiliary.hyper_parameters},
+        training=config.training,
+        keeps_best_epoch=True,
+    )
+
+
+def _held_out_loss(result: TrainingResult) -> float:
+    loss = result.records[result.chosen_epoch].held_out_loss
+    if loss is None:
+        raise ValueError("training kept its best epoch without a held-out loss")
+    return loss

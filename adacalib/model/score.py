@@ -1,0 +1,83 @@
+"""Arrow batches in, Arrow batches out: the same code scores with the predictor and with the unified checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from adacalib.model.unified import UnifiedModel, load_model
+
+Scorer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class ScoringError(RuntimeError):
+    """A batch cannot be scored."""
+
+
+def build_scorer(directory: str | Path, field: str, columns: Sequence[str]) -> tuple[Scorer, str]:
+    """A function for mapInArrow that adds the model's scores to batches, and the model's fingerprint.
+
+    The model is loaded once per Python worker, from the directory, so the directory must be reachable from there.
+
+    Args:
+        columns: columns of the batches returned, in order: scores, or columns of the input.
+
+    Raises:
+        ArtifactError: the checkpoint is missing, damaged or made for another field.
+    """
+    _, artifact = load_model(directory, field)
+    path, fingerprint, names = str(Path(directory).resolve()), artifact.fingerprint, tuple(columns)
+
+    def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        model = _load_once(path, field, fingerprint)
+        for batch in batches:
+            yield score_batch(model, batch, names)
+
+    return score, fingerprint
+
+
+@lru_cache(maxsize=2)
+def _load_once(path: str, field: str, fingerprint: str) -> UnifiedModel:
+    torch.set_num_threads(1)  # one worker per core already
+    model, artifact = load_model(path, field)
+    if artifact.fingerprint != fingerprint:
+        raise ScoringError(f"{path}: the checkpoint was replaced while its scores were computed; run the stage again")
+    return model
+
+
+def score_batch(model: UnifiedModel, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Scores one batch.
+
+    Args:
+        columns: of the result; scores by name (uncalibrated_logit float32, calibrated_logit and calibrated_score
+            float64), anything else is taken from the batch.
+
+    Raises:
+        ScoringError: an input column is missing.
+    """
+    inputs = {name: _to_tensor(batch, name, model.field) for name in model.columns}
+    with torch.no_grad():
+        scores = model(inputs)
+    added: dict[str, Any] = {"uncalibrated_logit": scores.uncalibrated_logit.float()}
+    if scores.calibrated_logit is not None:
+        added |= {"calibrated_logit": scores.calibrated_logit, "calibrated_score": scores.calibrated_score}
+    arrays = [pa.array(added[name].numpy()) if name in added else batch.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _to_tensor(batch: pa.RecordBatch, name: str, field: str) -> Tensor:
+    column = f"field_value_id_{field}" if name == "field_value_id" else name
+    if column not in batch.schema.names:
+        raise ScoringError(f"column {column} is missing; the batch has {', '.join(batch.schema.names)}")
+    array = batch.column(column)
+    if pa.types.is_list(array.type):
+        values = array.flatten().to_numpy(zero_copy_only=False)
+        return torch.from_numpy(np.array(values).reshape(len(array), -1))
+    return torch.from_numpy(np.array(array.to_numpy(zero_copy_only=False)))

@@ -1,0 +1,358 @@
+"""The training loop of every network here: distributed, repeatable, resumable, and never silently wrong.
+
+One step on all ranks: each takes its rows, they add up what they hold, and the summed loss is scaled so that the
+gradients which DistributedDataParallel averages are the exact gradients of the mean loss over the global batch,
+however unevenly the rows are spread.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from adacalib.config import TrainingConfig
+from adacalib.model.distributed import Ranks, check_equal_on_ranks, gather_json, seed_rank, sum_over_ranks
+from adacalib.model.epoch_checkpoints import EpochCheckpoints, EpochRecord, EpochState
+from adacalib.model.progress import Progress
+from adacalib.model.row_files import RowFiles, StreamError, deal_pieces
+from adacalib.model.stream import Batch, stream_batches
+
+Columns = dict[str, Tensor]
+
+StepLoss = Callable[[nn.Module, Columns], tuple[Tensor, Tensor]]
+"""(module, columns of the batch as tensors) → (weighted sum of the rows' losses, sum of their weights), scalars."""
+
+
+class NonFiniteLoss(RuntimeError):
+    """A loss is NaN or infinite; the optimizer has not moved on it."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How to train one network.
+
+    Attributes:
+        what: names it in messages: "predictor".
+        epochs: passes over the rows.
+        batch_size: rows of one step over all ranks; each rank takes batch_size // number of ranks, at least 1.
+        learning_rate: of Adam.
+        seed: decides the order of the rows and the noise.
+        columns: the columns that the loss needs.
+        checkpoints: folder of the epoch checkpoints.
+        settings: what JSON can hold: all that decides the result. A checkpoint is resumed under equal settings only.
+        training: readers, time limit, checkpoints kept, resume.
+        keeps_best_epoch: end with the parameters of the epoch of least held-out loss, epoch 0 (before any step)
+            among them, instead of the last epoch's.
+    """
+
+    what: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    columns: Sequence[str]
+    checkpoints: Path
+    settings: Any
+    training: TrainingConfig
+    keeps_best_epoch: bool = False
+
+    def rank_batch_size(self, ranks: Ranks) -> int:
+        """Rows of one step on one rank."""
+        return max(1, self.batch_size // ranks.world_size)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a training tells about itself: its epochs from 0 (where there are held-out rows), and the one kept."""
+
+    records: tuple[EpochRecord, ...]
+    chosen_epoch: int
+
+    def loss_curve(self) -> list[dict[str, Any]]:
+        """The epochs as JSON can hold them."""
+        return [record.as_json() for record in self.records]
+
+
+def train(
+    module: nn.Module,
+    step_loss: StepLoss,
+    rows: RowFiles,
+    plan: TrainingPlan,
+    ranks: Ranks,
+    *,
+    held_out: RowFiles | None = None,
+    held_out_loss: StepLoss | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+) -> TrainingResult:
+    """Trains a module in place with Adam; to be called on every rank.
+
+    Args:
+        module: on `ranks.device`, the same on every rank; its buffers must not depend on the rows.
+        step_loss: the loss to minimise is the ratio of the sums of its two results over all ranks. It may use the
+            module in any way. A term that is not a mean over rows (a penalty) goes in times the sum of weights.
+        rows: the training rows; a rank may get none of them.
+        held_out: rows whose loss is computed, in eval mode, before the first and after each epoch.
+        held_out_loss: their loss, where it is not `step_loss`.
+        on_epoch: called with 1, 2, … before each epoch on every rank (a temperature that falls, say). It must
+            depend on the epoch alone, or a resumed run ends elsewhere.
+
+    Raises:
+        NonFiniteLoss: on every rank, with the rank and file, before the optimizer moves.
+        StreamError: the rows that arrived are not the rows written.
+        CheckpointMismatch: resume was asked for and the checkpoint belongs to other settings or another number of
+            ranks.
+        RanksDisagree: the parameters are not bit-equal on all ranks at the end.
+        ValueError: the best epoch is to be kept, but there are no held-out rows to choose by.
+    """
+    if plan.keeps_best_epoch and (held_out is None or held_out.rows == 0):
+        raise ValueError(f"{plan.what}: no held-out rows to choose the epoch by; hold rows out, or keep the last epoch")
+    if rows.rows == 0:
+        raise StreamError(f"{rows.name}: no rows to train the {plan.what} on; check the split and the row filter")
+    loop = _Loop(module, step_loss, rows, plan, ranks, held_out, held_out_loss or step_loss)
+    checkpoints = EpochCheckpoints(plan.checkpoints, plan.training.keep_checkpoints, loop.identity(), ranks)
+    state = checkpoints.load() if plan.training.resume else None
+    if state is None:
+        checkpoints.clear()
+        state = loop.first_state()
+    else:
+        loop.restore(state)
+    with Progress(plan.what, plan.epochs, visible=ranks.is_first) as progress:
+        for epoch in range(state.epoch + 1, plan.epochs + 1):
+            if on_epoch is not None:
+                on_epoch(epoch)
+            state = loop.next_state(state, progress)
+            checkpoints.save(state)
+    if plan.keeps_best_epoch:
+        module.load_state_dict(state.best_module)
+    check_equal_on_ranks(ranks, module.state_dict(), f"{plan.what}: parameters")
+    return TrainingResult(state.records, state.best_epoch if plan.keeps_best_epoch else plan.epochs)
+
+
+def compute_mean_loss(
+    module: nn.Module, step_loss: StepLoss, rows: RowFiles, plan: TrainingPlan, ranks: Ranks
+) -> float:
+    """Mean loss over rows, streamed, in eval mode and without gradients; the same on every rank.
+
+    Raises:
+        NonFiniteLoss: a batch's loss is NaN or infinite; with the rank and file.
+        StreamError: no rows, or the rows that arrived are not the rows written.
+    """
+    was_training = module.training
+    module.eval()
+    sums = np.zeros(3)
+    fault = None
+    with torch.no_grad():
+        for batch in _stream(rows, plan, ranks, epoch=0):
+            loss, weight = (float(value) for value in step_loss(module, to_tensors(batch, ranks.device)))
+            fault = fault or _describe_fault(loss, weight, batch, ranks)
+            sums += (len(batch), loss, weight)
+    module.train(was_training)
+    _raise_faults(ranks, fault, plan.what, "held-out")
+    n_rows, loss, weight = sum_over_ranks(ranks, sums)
+    _check_rows(rows, int(n_rows))
+    return float(loss / weight)
+
+
+def stream_columns(rows: RowFiles, plan: TrainingPlan, ranks: Ranks) -> Iterator[Columns]:
+    """This rank's share of all rows, once, as tensors; to be called, and read to its end, on every rank.
+
+    Raises:
+        StreamError: the rows that arrived over all ranks are not the rows written.
+    """
+    arrived = 0
+    for batch in _stream(rows, plan, ranks, epoch=0):
+        arrived += len(batch)
+        yield to_tensors(batch, ranks.device)
+    _check_rows(rows, int(sum_over_ranks(ranks, np.array([arrived]))[0]))
+
+
+def to_tensors(batch: Batch, device: torch.device) -> Columns:
+    """A batch's columns as tensors of their own memory, with the types they have in the files."""
+    return {name: torch.from_numpy(np.array(values)).to(device) for name, values in batch.columns.items()}
+
+
+class _Step(nn.Module):
+    """What DistributedDataParallel wraps: the loss of one batch, or of none, over all parameters."""
+
+    def __init__(self, module: nn.Module, step_loss: StepLoss) -> None:
+        super().__init__()
+        self.module = module
+        self.step_loss = step_loss
+
+    def forward(self, columns: Columns | None) -> tuple[Tensor, Tensor]:
+        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        # a sum over no elements: 0 with gradient 0 for every parameter, also one that the loss does not use
+        zero = torch.stack([parameter.reshape(-1)[:0].sum().double() for parameter in parameters]).sum()
+        if columns is None:
+            return zero, zero.detach()
+        loss, weight = self.step_loss(self.module, columns)
+        return loss.double() + zero, weight.detach().double()
+
+
+class _Loop:
+    """One training on one rank; all its methods are called on every rank."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        step_loss: StepLoss,
+        rows: RowFiles,
+        plan: TrainingPlan,
+        ranks: Ranks,
+        held_out: RowFiles | None,
+        held_out_loss: StepLoss,
+    ) -> None:
+        self.module, self.rows, self.plan, self.ranks = module, rows, plan, ranks
+        self.held_out, self.held_out_loss = held_out, held_out_loss
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=plan.learning_rate)
+        self.parallel = DistributedDataParallel(_Step(module, step_loss), forward_sync_buffers=False)
+        # The order in which gradients are summed is settled in the first backward pass. It shall be the same one in a
+        # fresh and in a resumed run, so it is not left to the first batch.
+        self.parallel(None)[0].backward()
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree in to be resumed."""
+        return {
+            "settings": self.plan.settings,
+            "ranks": self.ranks.world_size,
+            "seed": self.plan.seed,
+            "epochs": self.plan.epochs,
+            "batch_size": self.plan.batch_size,
+            "learning_rate": self.plan.learning_rate,
+            "parameters": {name: list(tensor.shape) for name, tensor in self.module.state_dict().items()},
+            "row_groups": [list(groups) for groups in self.rows.row_groups],
+            "held_out_rows": self.held_out.rows if self.held_out is not None else 0,
+        }
+
+    def first_state(self) -> EpochState:
+        started = time.monotonic()
+        loss = self._held_out_loss()
+        record = EpochRecord(0, None, loss, 0, time.monotonic() - started, 0.0)
+        return EpochState(
+            epoch=0,
+            module=_copy(self.module),
+            optimizer={},
+            best_module=_copy(self.module),
+            best_epoch=0,
+            best_loss=loss,
+            records=() if loss is None else (record,),
+        )
+
+    def restore(self, state: EpochState) -> None:
+        self.module.load_state_dict(state.module)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state.optimizer_by_parameter(), "param_groups": groups})
+
+    def next_state(self, state: EpochState, progress: Progress) -> EpochState:
+        epoch = state.epoch + 1
+        seed_rank(self.ranks, self.plan.seed, epoch)
+        record = self._run_epoch(epoch, progress)
+        progress.end_epoch(record)
+        is_best = record.held_out_loss is not None and (
+            state.best_loss is None or record.held_out_loss < state.best_loss
+        )
+        return EpochState(
+            epoch=epoch,
+            module=_copy(self.module),
+            optimizer=EpochState.flatten_optimizer(self.optimizer.state_dict()["state"]),
+            best_module=_copy(self.module) if is_best else state.best_module,
+            best_epoch=epoch if is_best else state.best_epoch,
+            best_loss=record.held_out_loss if is_best else state.best_loss,
+            records=(*state.records, record),
+        )
+
+    def _held_out_loss(self) -> float | None:
+        if self.held_out is None or self.held_out.rows == 0:
+            return None
+        return compute_mean_loss(self.module, self.held_out_loss, self.held_out, self.plan, self.ranks)
+
+    def _run_epoch(self, epoch: int, progress: Progress) -> EpochRecord:
+        self.module.train()
+        started, waited = time.monotonic(), 0.0
+        sums = np.zeros(3)
+        batches = _stream(self.rows, self.plan, self.ranks, epoch)
+        progress.start_epoch(epoch, self._count_steps(epoch))
+        while True:
+            asked = time.monotonic()
+            batch = next(batches, None)
+            waited += time.monotonic() - asked
+            step = self._take_step(batch)
+            if step is None:
+                break
+            sums += step
+            seconds = time.monotonic() - started
+            progress.step(step[1] / step[2], int(sums[0]), seconds, waited / seconds)
+        n_rows, loss, weight = sums
+        _check_rows(self.rows, int(n_rows))
+        seconds = time.monotonic() - started
+        return EpochRecord(epoch, float(loss / weight), self._held_out_loss(), int(n_rows), seconds, waited / seconds)
+
+    def _take_step(self, batch: Batch | None) -> np.ndarray[Any, Any] | None:
+        """One step on all ranks; gives global (rows, loss, weight), or None, without moving, when no rank has rows."""
+        columns = None if batch is None else to_tensors(batch, self.ranks.device)
+        loss, weight = self.parallel(columns)
+        own_loss, own_weight = loss.item(), weight.item()
+        fault = None if batch is None else _describe_fault(own_loss, own_weight, batch, self.ranks)
+        own = np.array([0 if batch is None else len(batch), own_loss, own_weight, fault is not None], np.float64)
+        *step, faults = sum_over_ranks(self.ranks, own)
+        if faults:
+            _raise_faults(self.ranks, fault, self.plan.what, "training")
+        if step[0] == 0:
+            return None
+        self.optimizer.zero_grad()
+        (loss * (self.ranks.world_size / step[2])).backward()
+        self.optimizer.step()
+        return np.array(step)
+
+    def _count_steps(self, epoch: int) -> int:
+        dealt = deal_pieces(self.rows, self.ranks.world_size, self.plan.seed, epoch)
+        most = max(sum(piece.rows for piece in pieces) for pieces in dealt)
+        return math.ceil(most / self.plan.rank_batch_size(self.ranks))
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def _stream(rows: RowFiles, plan: TrainingPlan, ranks: Ranks, epoch: int) -> Iterator[Batch]:
+    return stream_batches(
+        rows,
+        plan.columns,
+        plan.rank_batch_size(ranks),
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        seed=plan.seed,
+        epoch=epoch,
+        reader_threads=plan.training.reader_threads,
+        wait_limit_seconds=plan.training.collective_timeout_seconds,
+    )
+
+
+def _describe_fault(loss: float, weight: float, batch: Batch, ranks: Ranks) -> str | None:
+    if math.isfinite(loss) and math.isfinite(weight) and weight > 0:
+        return None
+    return f"rank {ranks.rank}: loss {loss:g} at weight {weight:g} on rows of {', '.join(batch.paths)}"
+
+
+def _raise_faults(ranks: Ranks, fault: str | None, what: str, kind: str) -> None:
+    """Raises on every rank what any of them found; nothing when none did."""
+    faults = [found for found in gather_json(ranks, fault) if found is not None]
+    if faults:
+        raise NonFiniteLoss(
+            f"{what}: {kind} loss is not finite, and no step was taken on it: {'; '.join(faults)}. Look there for "
+            "features that are not finite or far out of range, or lower the learning rate"
+        )
+
+
+def _check_rows(rows: RowFiles, arrived: int) -> None:
+    if arrived != rows.rows:
+        raise StreamError(f"{rows.name}: {arrived} rows arrived over all ranks, {rows.rows} were written")

@@ -1,0 +1,34 @@
+"""logit_cells → bin_statistics (or, with bins.method: approx_quantile, scored_samples → bin_statistics).
+
+Reads  logit_cells (one row per date, field, field value, fold, cell) and field_values; with approx_quantile
+       scored_samples (one row per sample) instead of the cells.
+Writes bin_statistics (one row per field value, candidate number of bins and bin) of the calibrated field; id 0 is the
+       global row.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from adacalib import io, schemas
+from adacalib.config import RunConfig
+from adacalib.stats import bin_statistics
+
+
+def run(spark: SparkSession, config: RunConfig) -> None:
+    values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
+    field, candidates = config.field, config.n_bins_candidates
+    if config.bins.method == "logit_cells":
+        cells = io.read_table(spark, config, "logit_cells", schemas.LOGIT_CELLS)
+        bins = bin_statistics.compute_bin_statistics(cells, values, field, candidates)
+    else:
+        scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
+        fit = scored.filter("split != 'test'")
+        bins = bin_statistics.approximate_bin_statistics(fit, values, field, candidates, config.bins.accuracy)
+    fingerprint = io.read_manifest(config, "logit_cells")["predictor_fingerprint"]
+    manifest = {"method": config.bins.method, "predictor_fingerprint": fingerprint}
+    io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, manifest=manifest)
+
+
+if __name__ == "__main__":
+    io.run_job(run)

@@ -1,0 +1,166 @@
+"""The command: options, messages, exit codes. Stages are stood in for; what they do is tested in tests/jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from adacalib import cli
+from adacalib.config import STAGES, parse_config
+from adacalib.doctor import Finding
+from jobs import pipeline
+
+OWN_SCORES = {
+    "name": "one",
+    "input": {"path": "scores.parquet", "label": "label", "score": "score"},
+    "fields": ["campaign"],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(OWN_SCORES | {"runs_dir": str(tmp_path / "runs")}))
+    return str(file)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, ...]]]:
+    """What run_stages was asked to do, instead of doing it."""
+    asked: list[tuple[Any, tuple[str, ...]]] = []
+    monkeypatch.setattr(pipeline, "run_stages", lambda config, stages, console: asked.append((config, stages)))
+    return asked
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def test_help_is_quick_because_it_imports_neither_spark_nor_torch() -> None:
+    code = (
+        "import sys, adacalib.cli as c\n"
+        "try: c.app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyspark', 'torch', 'pyarrow', 'petastorm', 'numpy', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(stage in done.stdout for stage in STAGES)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_stage_has_a_page_that_says_what_it_reads_and_writes(stage: str) -> None:
+    result = call(stage, "--help")
+    assert result.exit_code == 0
+    assert "Writes" in result.stdout and "--config" in result.stdout and "--set" in result.stdout
+
+
+def test_stage_help_covers_exactly_the_stages() -> None:
+    assert tuple(cli.STAGE_HELP) == STAGES
+
+
+def test_run_takes_a_range_and_overrides(path: str, runs: list[Any]) -> None:
+    result = call(
+        "run",
+        "--config",
+        path,
+        "--from",
+        "score_samples",
+        "--until",
+        "evaluate",
+        "--set",
+        "seed=3",
+        "--set",
+        "fields=[a, b]",
+    )
+    assert result.exit_code == 0, result.stderr
+    ((config, stages),) = runs
+    assert (config.seed, config.fields) == (3, ("a", "b"))
+    assert (stages[0], stages[-1]) == ("score_samples", "evaluate")
+
+
+@pytest.mark.parametrize("name", ["build_logit_cells", "build-logit-cells"])
+def test_stage_is_a_command_with_either_dash(name: str, path: str, runs: list[Any]) -> None:
+    assert call(name, "--config", path).exit_code == 0
+    assert runs[0][1] == ("build_logit_cells",)
+
+
+def test_configuration_fault_is_a_message_and_exit_code_2(path: str) -> None:
+    result = call("run", "--config", path, "--set", "training.rank=2")
+    assert result.exit_code == 2
+    assert "training.rank: unknown key (did you mean ranks?)" in result.stderr
+    assert "Traceback" not in result.stderr and result.stdout == ""
+
+
+def test_unknown_stage_gets_the_nearest(path: str) -> None:
+    result = call("run", "--config", path, "--from", "scores_sample")
+    assert result.exit_code == 2
+    assert "did you mean score_samples?" in result.stderr
+
+
+def test_unknown_command_gets_the_nearest() -> None:
+    result = call("docter")
+    assert result.exit_code == 2
+    assert "doctor" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_failed_run_is_a_message_and_exit_code_1(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        try:
+            raise ValueError("label [3] is neither 0 nor 1")
+        except ValueError as error:
+            raise pipeline.StageFailed("prepare_samples failed: label [3] is neither 0 nor 1") from error
+
+    monkeypatch.setattr(pipeline, "run_stages", fail)
+    result = call("run", "--config", path)
+    assert result.exit_code == 1
+    assert result.stderr.strip() == "error: prepare_samples failed: label [3] is neither 0 nor 1"
+    verbose = call("run", "--config", path, "--verbose")
+    assert "Traceback" in verbose.stderr and "ValueError: label [3]" in verbose.stderr
+
+
+def test_interrupt_has_its_own_exit_code(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "run_stages", interrupt)
+    result = call("run", "--config", path)
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+
+
+def test_config_prints_what_it_reads_back(path: str) -> None:
+    result = call("config", "--config", path, "--set", "seed=5")
+    assert result.exit_code == 0
+    content = yaml.safe_load(result.stdout)
+    assert content["training"]["ranks"] == 1  # a default
+    assert parse_config(content).seed == 5
+
+
+def test_config_schema_is_json_and_needs_no_file() -> None:
+    schema = json.loads(call("config", "--schema").stdout)
+    assert schema["$defs"]["TrainingConfig"]["properties"]["ranks"]["minimum"] == 1
+
+
+def test_config_without_file_says_what_to_give() -> None:
+    result = call("config")
+    assert result.exit_code == 2
+    assert "--config FILE" in result.stderr
+
+
+def test_doctor_names_the_cure_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    well = Finding("Python", "3.11.7", "3.11.*")
+    monkeypatch.setattr(cli, "examine", lambda runs_dir: [well, Finding("Java", "11", "17", "install [Java] 17")])
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert "Java: install [Java] 17" in result.stdout
+    monkeypatch.setattr(cli, "examine", lambda runs_dir: [well])
+    assert call("doctor").exit_code == 0

@@ -1,0 +1,185 @@
+"""The configuration: what it accepts, what it derives, and what each mistake is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacalib.config import STAGES, ConfigError, RunConfig, parse_config, read_config
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+
+OWN_SCORES: dict[str, Any] = {
+    "name": "one",
+    "input": {"path": "scores.parquet", "label": "label", "score": "score"},
+    "fields": ["campaign"],
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return copy.deepcopy(OWN_SCORES) | changes
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configuration_is_valid_and_named_like_its_file(path: Path) -> None:
+    assert read_config(path).name == path.stem
+
+
+def test_shipped_configurations_are_the_three_of_the_readme() -> None:
+    assert {path.stem for path in CONFIGS} >= {"flights", "flights3m", "scores"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_effective_configuration_reads_back_equal(path: Path, tmp_path: Path) -> None:
+    config = read_config(path)
+    as_json, as_yaml = tmp_path / "effective.json", tmp_path / "effective.yaml"
+    as_json.write_text(json.dumps(config.model_dump(mode="json")))
+    as_yaml.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    assert read_config(as_json) == config
+    assert read_config(as_yaml) == config
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    ranks=st.integers(1, 1024),
+    learning_rate=st.floats(1e-12, 1e3),
+    share=st.floats(0, 1),
+    name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True),
+)
+def test_any_valid_configuration_survives_json_read_as_yaml(
+    ranks: int, learning_rate: float, share: float, name: str
+) -> None:
+    # YAML reads 1e-12, which JSON writes, as text: the model has to turn it back into the same number.
+    config = parse_config(
+        changed(
+            name=name,
+            input=OWN_SCORES["input"] | {"max_rejected_share": share},
+            training={"ranks": ranks},
+            predictor={"learning_rate": learning_rate},
+        )
+    )
+    assert parse_config(yaml.safe_load(json.dumps(config.model_dump(mode="json")))) == config
+
+
+def test_own_scores_without_features_need_neither_predictor_nor_training_rows() -> None:
+    config = parse_config(OWN_SCORES)
+    assert config.stages == tuple(s for s in STAGES if s not in ("train_predictor", "build_training_rows"))
+    assert (config.n_folds, config.has_auxiliary_network, config.n_bins_candidates) == (1, False, (20,))
+
+
+def test_features_bring_the_auxiliary_network_and_four_folds() -> None:
+    config = parse_config(changed(features={"categorical": ["hour"], "numeric": {"price": "log(price)"}}))
+    assert config.stages == tuple(s for s in STAGES if s != "train_predictor")
+    assert config.features.names == ("price", "hour")
+    assert config.features.categorical == {"hour": "hour"}
+    assert (config.n_folds, config.has_auxiliary_network) == (4, True)
+
+
+def test_paper_mode_takes_the_papers_candidates_and_the_middle_one_without_adaptive_binning() -> None:
+    assert parse_config(changed(calibrator={"mode": "paper"})).n_bins_candidates == (5, 10, 20)
+    fixed = parse_config(changed(calibrator={"mode": "paper", "adaptive_binning": False}))
+    assert fixed.n_bins_candidates == (10,)
+
+
+def test_raw_table_without_scores_runs_all_stages() -> None:
+    content = changed(input={"path": "t", "label": "y"}, features={"numeric": ["x"]})
+    assert parse_config(content).stages == STAGES
+
+
+def test_set_overrides_nested_keys_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(OWN_SCORES))
+    config = read_config(path, ("fields=[dest, carrier]", "training.ranks=3", "calibrator.auxiliary.epochs=0"))
+    assert (config.fields, config.training.ranks, config.calibrator.auxiliary.epochs) == (("dest", "carrier"), 3, 0)
+
+
+def test_configuration_is_frozen() -> None:
+    config = parse_config(OWN_SCORES)
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"traning": {}}, r"traning: unknown key \(did you mean training\?\)"),
+        ({"training": {"rank": 2}}, r"training\.rank: unknown key \(did you mean ranks\?\)"),
+        ({"calibrator": {"auxiliary": {"epoch": 2}}}, r"calibrator\.auxiliary\.epoch: unknown key .*epochs"),
+        ({"training": {"ranks": 0}}, r"training\.ranks: .*greater than or equal to 1 \(got 0\)"),
+        ({"training": {"launcher": "mpi"}}, r"training\.launcher: .*'torchrun' or 'torch_distributor'"),
+        ({"bins": {"n_bins_candidates": [10, 5]}}, "different whole numbers from 1 to 200 in increasing order"),
+        ({"bins": {"n_bins_candidates": []}}, "different whole numbers from 1 to 200"),
+        ({"split": {"train": 0.5, "dev": 0.2, "test": 0.2}}, r"train \+ dev \+ test is 0\.9; make it 1"),
+        ({"split": {"by": "column"}}, "`column` goes with `by: column`"),
+        ({"split": {"by": "date"}}, r"split\.by: date needs input\.date"),
+        ({"fields": []}, "fields: .*at least 1 item"),
+        ({"fields": ["a", "a"]}, "a field stands twice"),
+        ({"fields": ["a b"]}, "'a b' is not a column name"),
+        ({"name": "../up"}, "name: .*match"),
+        ({"features": {"numeric": ["x"], "categorical": ["x"]}}, "x: numeric and categorical at once"),
+        (
+            {"features": {"numeric": ["price"]}, "predictor": {"features": ["prise"]}},
+            r"predictor\.features: 'prise' is not in features \(did you mean price\?\)",
+        ),
+        ({"calibrator": {"auxiliary": {"enabled": True}}}, "there are no features for it"),
+        ({"input": {"path": "t", "label": "y"}}, r"neither input\.score nor features"),
+        ({"input": {"path": "t"}}, r"input\.label: Field required"),
+    ],
+)
+def test_mistake_is_named_with_its_cure(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(changed(**changes))
+
+
+def test_all_mistakes_come_in_one_message() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(changed(training={"ranks": 0}, seeds=3, fields=[]), source="my.yaml")
+    text = str(caught.value)
+    assert text.startswith("my.yaml: 3 fault(s)")
+    assert all(word in text for word in ("training.ranks", "seeds: unknown key (did you mean seed?)", "fields"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "not valid YAML"),
+        ("- a\n- b\n", "expected a mapping of keys, found list"),
+        ("", "expected a mapping of keys, found NoneType"),
+    ],
+)
+def test_file_that_is_no_mapping_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_config(path)
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: there is no such configuration file"):
+        read_config("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.ranks", "write it as key=value"),
+        ("name.part=1", "name is a value, not a section"),
+        ("fields=[a", "the value is not valid YAML"),
+    ],
+)
+def test_faulty_override_is_refused(override: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(OWN_SCORES))
+    with pytest.raises(ConfigError, match=message):
+        read_config(path, (override,))
+
+
+def test_schema_describes_every_top_level_key() -> None:
+    assert set(RunConfig.model_json_schema()["properties"]) == set(RunConfig.model_fields)
