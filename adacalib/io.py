@@ -35,6 +35,8 @@ log = logging.getLogger("adacalib")
 
 MANIFEST = "_manifest.json"
 
+_SPARK_CONF_DIR = Path(__file__).resolve().parent.parent / "spark_conf"
+
 _WRITTEN_BY = {
     "samples": "prepare_samples",
     "field_values": "prepare_samples",
@@ -60,6 +62,7 @@ def start_session(config: RunConfig) -> SparkSession:
     """Starts Spark in this process for a run started from the command line (settings: `spark.conf` of the run)."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_CONF_DIR", str(_SPARK_CONF_DIR))  # log4j2.properties there keeps the terminal quiet
     builder = SparkSession.Builder().master(config.spark.master).appName(f"adacalib {config.name}")
     for key, value in read_spark_conf(config.spark.conf).items():
         builder = builder.config(key, value)
@@ -72,7 +75,7 @@ def start_session(config: RunConfig) -> SparkSession:
 
 def read_spark_conf(path: str | None) -> dict[str, str]:
     """Reads a Spark properties file (`key value` or `key=value` a line, # comments); default spark_conf/local.conf."""
-    file = Path(path) if path else Path(__file__).parent.parent / "spark_conf" / "local.conf"
+    file = Path(path) if path else _SPARK_CONF_DIR / "local.conf"
     if not file.is_file():
         raise InputError(f"{file}: there is no such Spark properties file; set spark.conf to one")
     settings = {}
@@ -100,6 +103,7 @@ def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
 
 
 def table_path(config: RunConfig, table: str) -> Path:
+    """Folder of a table of the run."""
     return config.run_dir / "tables" / table
 
 
@@ -193,7 +197,12 @@ def read_input(spark: SparkSession, config: RunConfig) -> DataFrame:
     path = _resolve_input(config.input, config.run_dir)
     try:
         if config.input.format == "csv":
-            options = {"header": True, "inferSchema": True, "mode": "FAILFAST", "nullValue": config.input.null_value}
+            options: dict[str, Any] = {
+                "header": True,
+                "inferSchema": True,
+                "mode": "FAILFAST",
+                "nullValue": config.input.null_value,
+            }
             return spark.read.options(**options).csv(path)
         return spark.read.parquet(path)
     except PySparkException as error:

@@ -164,7 +164,8 @@ def _launch_distributor(
 
 def _last_python_error(failure: Exception | None) -> str:
     """The last line of a Python traceback inside a Java exception's text."""
-    errors = re.findall(r"^[\w.]+(?:Error|Exception|Failed): .*$", str(failure or ""), re.MULTILINE)
+    telling = r"^(?!RuntimeError: TorchDistributor failed)[\w.]+(?:Error|Exception|Failed): .*$"
+    errors = re.findall(telling, str(failure or ""), re.MULTILINE)
     return f" ({errors[-1]})" if errors else ""
 
 

@@ -44,6 +44,18 @@ def test_end_slopes_use_a_tenth_of_the_blocks_and_are_clipped():
     assert curve.slope_upper == pytest.approx(0.64, rel=1e-3)
 
 
+def test_the_outer_tenth_is_ten_steps_of_a_hundred_blocks():
+    # log-odds rise by .02 per cell over the first and last 5 cells, by .01 between: over ten steps
+    # (5·.02 + 5·.01)/(10/32) = .48
+    steps = np.concatenate([[0], np.full(5, 0.02), np.full(89, 0.01), np.full(5, 0.02)])
+    n = 1_000_000_000
+    rows = [(1, j, n, round(n / (1 + np.exp(-t)))) for j, t in enumerate(np.cumsum(steps))]
+    curve = fit_global_curve(cells_by_hand(rows, 2))
+    assert len(curve.logit_knots) == 100
+    assert curve.slope_lower == pytest.approx(0.48, rel=1e-4)
+    assert curve.slope_upper == pytest.approx(0.48, rel=1e-4)
+
+
 @settings(max_examples=40, deadline=None)
 @given(some_cells(max_cells=60))
 def test_curve_is_the_oracles(cells):
