@@ -12,6 +12,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import time
@@ -81,13 +82,14 @@ def read_spark_conf(path: str | None) -> dict[str, str]:
     settings = {}
     for line in file.read_text().splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
-            key, _, value = line.strip().replace("=", " ", 1).partition(" ")
-            settings[key] = value.strip()
+            # the first blank or "=" ends the key; one inside the value (a Java option's) is the value's own
+            key, *value = re.split(r"\s*=\s*|\s+", line.strip(), maxsplit=1)
+            settings[key] = "".join(value)
     return settings
 
 
 def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
-    """Entry point of a Spark job under spark-submit: parses --config and --set, takes the session that was submitted."""
+    """Entry point of a Spark job under spark-submit: parses --config and --set, takes the submitted session."""
     parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
     parser.add_argument("--config", required=True, help="YAML or JSON file of the run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides one key")

@@ -9,7 +9,7 @@ from rich.table import Table
 METHODS = {
     "uncalibrated": "un-calibrated",
     "isotonic": "isotonic",
-    "isotonic_offset": "isotonic + offset per value",
+    "isotonic_offset": "isotonic + offset",
     "adacalib": "AdaCalib",
 }
 

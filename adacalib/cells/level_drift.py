@@ -1,4 +1,4 @@
-"""Does the global level drift over time? Three global calibrations of dated data, side by side (algorithm.md, step 8)."""
+"""Does the global level drift over time? Global calibrations of dated data, side by side (algorithm.md, step 8)."""
 
 from __future__ import annotations
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 CELLS_PER_LOGIT = 32
 """Cells per unit of logit."""
@@ -61,7 +63,7 @@ class LogitCells:
 
     def sum_by_value(self, values: Floats) -> Floats:
         """Sums an array of length n_cells per field value id; length n_values."""
-        return np.bincount(self.field_value_id, weights=values, minlength=self.n_values)
+        return np.asarray(np.bincount(self.field_value_id, weights=values, minlength=self.n_values), np.float64)
 
 
 def merge_cells(
@@ -98,7 +100,7 @@ def merge_cells(
     )
 
 
-def _add(values: npt.NDArray[np.generic], starts: Ints) -> npt.NDArray[np.generic]:  # type: ignore[type-var]
+def _add(values: npt.NDArray[_Number], starts: Ints) -> npt.NDArray[_Number]:
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
 

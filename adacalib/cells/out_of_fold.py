@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from adacalib.cells.bin_bounds import BinBounds
 from adacalib.cells.functions import BinFunctions
-from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns
+from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
+from adacalib.cells.thinning import split_cells
+
+N_DEALT_FOLDS = 4
+"""Folds that are dealt from cells where the rows have none."""
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -23,7 +27,7 @@ class FieldFit:
 
     Attributes:
         functions: fitted on all cells; what serving uses.
-        fold_functions: per fold, fitted on the cells of the other folds; the one of all cells where there is one fold.
+        fold_functions: per fold, fitted on the cells of the other folds; empty where no folds were asked for.
         level_V: a_z of step 2, log-odds; 0 for id 0.
         mean_logit: log-odds of the mean label.
         chosen: whether held-out loss prefers steps 1 to 3 or the global curve alone.
@@ -38,6 +42,14 @@ class FieldFit:
     diagnostics: dict[str, Any]
 
 
+class RobustParts(TypedDict):
+    """Which of steps 1 to 3 act; see `fit_robust`."""
+
+    value_level: bool
+    value_slope: bool
+    bin_shrinkage: bool
+
+
 @dataclass(frozen=True)
 class RobustSwitches:
     """The parts of steps 1 to 3 and 8; see CalibratorConfig."""
@@ -46,18 +58,50 @@ class RobustSwitches:
     value_slope: bool = True
     bin_shrinkage: bool = True
     do_no_harm: bool = True
-    out_of_fold: bool = True
+
+    def parts(self) -> RobustParts:
+        """The switches of steps 1 to 3, as keyword arguments of `fit_robust`."""
+        return {
+            "value_level": self.value_level,
+            "value_slope": self.value_slope,
+            "bin_shrinkage": self.bin_shrinkage,
+        }
+
+
+def deal_folds(columns: Columns, n_values: int, n_folds: int, seed: int) -> tuple[LogitCells, ...]:
+    """The cells of each fold: the table's own folds, or, where it has one, N_DEALT_FOLDS dealt from the cells.
+
+    Rows of one cell are exchangeable, so dealing them at random is as good as a fold by a hash of the row; only a
+    network that streams rows needs to know which row is in which fold.
+    """
+    if n_folds == 1:
+        cells = cells_from_columns(columns, n_values)
+        return split_cells(cells, (1 / N_DEALT_FOLDS,) * N_DEALT_FOLDS, seed)
+    return tuple(
+        cells_from_columns({name: values[columns["fold"] == fold] for name, values in columns.items()}, n_values)
+        for fold in range(n_folds)
+    )
+
+
+def leave_fold_out(folds: Sequence[LogitCells], fold: int) -> LogitCells:
+    """The cells of all folds but one."""
+    return join_cells([cells for place, cells in enumerate(folds) if place != fold])
 
 
 def fit_field_part(
-    columns: Columns, n_values: int, n_folds: int, bounds: BinBounds, switches: RobustSwitches, seed: int
+    columns: Columns,
+    n_values: int,
+    folds: Sequence[LogitCells],
+    bounds: BinBounds,
+    switches: RobustSwitches,
+    seed: int,
 ) -> FieldFit:
     """Fits steps 1 to 3 in full and per fold, after the choice of step 8.
 
     Args:
         columns: of the logit_cells table, one field; `date` (days as integers) where the run has dates.
         n_values: number of dense ids, id 0 included.
-        n_folds: 1, or the number of folds in `columns["fold"]`.
+        folds: cells of each fold (`deal_folds`); empty for the full fit only.
         bounds: bounds of every field value. They depend on logits only, never on labels, so all folds share them.
         seed: of the inner split of step 8.
 
@@ -65,22 +109,17 @@ def fit_field_part(
         NoCellsError: there are no cells, or a fold holds all of them.
     """
     cells = cells_from_columns(columns, n_values)
-    parts = {name: getattr(switches, name) for name in ("value_level", "value_slope", "bin_shrinkage")}
-    choice = _choose(columns, cells, bounds, switches, parts, seed)
+    choice = _choose(columns, cells, bounds, switches, seed)
     if choice is not None and choice.chosen == "global_curve":
-        parts = dict.fromkeys(parts, False)
+        switches = replace(switches, value_level=False, value_slope=False, bin_shrinkage=False)
+    parts = switches.parts()
     full = fit_robust(cells, bounds, **parts)
-    folds = (full.functions,)
-    if n_folds > 1 and switches.out_of_fold:
-        others = (
-            {name: values[columns["fold"] != fold] for name, values in columns.items()} for fold in range(n_folds)
-        )
-        folds = tuple(fit_robust(cells_from_columns(other, n_values), bounds, **parts).functions for other in others)
+    others = (leave_fold_out(folds, fold) for fold in range(len(folds)))
     total, responses = float(cells.weight.sum()), float(cells.response.sum())
     mean_label = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
     return FieldFit(
         functions=full.functions,
-        fold_functions=folds,
+        fold_functions=tuple(fit_robust(other, bounds, **parts).functions for other in others),
         level_V=full.effects.level_V,
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
         chosen="robust" if choice is None else choice.chosen,
@@ -113,9 +152,9 @@ def _choose(
     cells: LogitCells,
     bounds: BinBounds,
     switches: RobustSwitches,
-    parts: dict[str, bool],
     seed: int,
 ) -> HarmChoice | None:
+    parts = switches.parts()
     if not switches.do_no_harm or not any(parts.values()):
         return None
     n_bins = bounds.bin_bounds_VJ.shape[1] - 1

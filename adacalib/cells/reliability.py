@@ -44,9 +44,8 @@ def compute_reliability(
         n_bins: at least 1; with few cells fewer bins come out.
     """
     order = np.argsort(cell, kind="stable")
-    cell, weight, response, score_sum, n_samples = (
-        array[order] for array in (cell, weight, response, score_sum, n_samples)
-    )
+    cell, n_samples = cell[order], n_samples[order]
+    weight, response, score_sum = weight[order], response[order], score_sum[order]
     if not len(cell):
         nothing = np.zeros(0)
         return Reliability(nothing, nothing, nothing, nothing, np.zeros(0, np.int64))
@@ -58,7 +57,7 @@ def compute_reliability(
     )
 
     def add(values: Floats | Ints) -> Floats:
-        return np.bincount(place, weights=values, minlength=n_bins)[filled]
+        return np.asarray(np.bincount(place, weights=values, minlength=n_bins)[filled], np.float64)
 
     filled = np.bincount(place, minlength=n_bins) > 0
     bin_weight, n = add(weight), np.rint(add(n_samples)).astype(np.int64)

@@ -45,7 +45,7 @@ class Calibrator(nn.Module):
     def forward(self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         """Calibrated log-odds (B,), float64."""
         unshifted_B = self.compute_unshifted(field_value_id_B, uncalibrated_logit_B, columns)
-        return unshifted_B + self.level_shift_V[field_value_id_B]
+        return torch.add(unshifted_B, self.level_shift_V[field_value_id_B])
 
     def compute_unshifted(
         self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]
@@ -55,7 +55,7 @@ class Calibrator(nn.Module):
         if self.auxiliary is None:
             return logit_B
         term_B = self.auxiliary(columns, field_value_id_B, (logit_B - self.center) / LOGIT_SCALE)
-        return logit_B + term_B.double()
+        return torch.add(logit_B, term_B.double())
 
     def describe(self) -> dict[str, Any]:
         """Hyper-parameters from which `restore_calibrator` builds the same module."""

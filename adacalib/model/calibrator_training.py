@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +15,13 @@ import pyarrow.parquet as pq
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
+from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
 from adacalib.model.row_files import open_rows, read_manifest
 from adacalib.model.unified import UnifiedModel, publish_unified
@@ -88,13 +88,16 @@ def _fit_on_first_rank(
     fit = None
     if ranks.is_first:
         switches = RobustSwitches(
-            settings.value_level,
-            settings.value_slope,
-            settings.bin_shrinkage,
-            settings.do_no_harm,
-            settings.auxiliary.out_of_fold,
+            settings.value_level, settings.value_slope, settings.bin_shrinkage, settings.do_no_harm
         )
-        fit = fit_field_part(columns, n_values, config.n_folds, bins.bounds_of(0), switches, config.seed)
+        refines = settings.residual_network or len(bins.candidates) > 1
+        needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
+        folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
+        bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
+        fits = [fit_field_part(columns, n_values, folds, own, switches, config.seed) for own in bounds]
+        fit = fits[0]
+        if refines and fit.chosen == "robust":
+            fit = refine_field_part(fits, folds, bounds, settings.residual_network, config.seed)
     words = gather_json(ranks, None if fit is None else [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
     arrays = broadcast_arrays(ranks, None if fit is None else _pack(fit))
     n_functions = sum(name.endswith("/n_bins_V") for name in arrays)

@@ -156,7 +156,14 @@ class EpochCheckpoints:
             return
         keys = sorted((self.identity.keys() | theirs.keys()) - {"fingerprint"})
         different = [key for key in keys if fingerprint_of(self.identity.get(key)) != fingerprint_of(theirs.get(key))]
-        shown = "; ".join(f"{key}: {theirs.get(key)} there, {self.identity.get(key)} here" for key in different)
+        shown = "; ".join(
+            f"{key}: {_shorten(theirs.get(key))} there, {_shorten(self.identity.get(key))} here" for key in different
+        )
         raise CheckpointMismatch(
             f"{path}: a checkpoint of another training ({shown}); train without resume, or with what it was made with"
         )
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -1,7 +1,8 @@
 """Paper mode: posterior-guided functions, adaptive binning and auxiliary network trained together (Eq. 4 to 7).
 
-Shape letters: B samples in the batch, U distinct field values in it, V field values, C candidate numbers of bins, K bins
-(padded to the largest candidate), J = K + 1 bounds (padded with +inf), S posterior statistics per bin, E embedding width.
+Shape letters: B samples in the batch, U distinct field values in it, V field values, C candidate numbers of bins,
+K bins (padded to the largest candidate), J = K + 1 bounds (padded with +inf), S posterior statistics per bin,
+E embedding width.
 
 Repairs without which the paper's text does not run: knot K + 1 repeats knot K; the mixture's cross-entropy is added to
 Eq. 7 (else MLP_bin gets no gradient); equal bounds are merged; a value with one bin gets slope 1 through
@@ -75,7 +76,7 @@ class PaperCalibrator(nn.Module):
             ("frequency_V1", frequency_V[:, None].astype(np.float32)),
         ):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
-        n_values, n_candidates, n_bins = bins.weight_VCK.shape
+        n_values, n_candidates, _ = bins.weight_VCK.shape
         if settings.posterior_guidance:
             self.knot_network: nn.Module = nn.Sequential(nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
         else:  # one free number per bin, from the identity

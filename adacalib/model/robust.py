@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from adacalib.cells.functions import BinFunctions, interpolate
@@ -46,7 +47,8 @@ class OutOfFoldCalibrator(nn.Module):
         ids_B = columns["field_value_id"].long()
         fold_B = columns["fold"].long() if self.n_folds > 1 else 0
         logit_B: Tensor = self.table(fold_B * self.n_values + ids_B, columns["uncalibrated_logit"])
-        return logit_B + self.auxiliary(columns, ids_B, (logit_B - self.center) / LOGIT_SCALE).double()
+        term_B = self.auxiliary(columns, ids_B, (logit_B - self.center) / LOGIT_SCALE)
+        return torch.add(logit_B, term_B.double())
 
 
 def compute_step_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -136,7 +138,8 @@ def _train_variant(
         n_values=len(fit.level_V) if has_embedding else None,
         takes_logit=True,
     )
-    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, auxiliary).to(ranks.device)
+    folds = fit.fold_functions if settings.out_of_fold else (fit.functions,)
+    module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
     result = train(module, compute_step_loss, rows, _plan(config, auxiliary, has_embedding), ranks, held_out=held_out)
     return module.auxiliary.cpu(), result
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,55 +19,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from adacalib.config import TrainingConfig
-from adacalib.model.distributed import Ranks, check_equal_on_ranks, gather_json, seed_rank, sum_over_ranks
+from adacalib.model.checkpoint import fingerprint_of
+from adacalib.model.distributed import Ranks, check_equal_on_ranks, seed_rank, sum_over_ranks
 from adacalib.model.epoch_checkpoints import EpochCheckpoints, EpochRecord, EpochState
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, deal_pieces
-from adacalib.model.stream import Batch, stream_batches
+from adacalib.model.stream import Batch
+from adacalib.model.training_plan import (
+    Columns,
+    NonFiniteLoss,
+    StepLoss,
+    TrainingPlan,
+    check_rows,
+    compute_mean_loss,
+    describe_fault,
+    raise_faults,
+    stream_columns,
+    stream_plan,
+    to_tensors,
+)
 
-Columns = dict[str, Tensor]
-
-StepLoss = Callable[[nn.Module, Columns], tuple[Tensor, Tensor]]
-"""(module, columns of the batch as tensors) → (weighted sum of the rows' losses, sum of their weights), scalars."""
-
-
-class NonFiniteLoss(RuntimeError):
-    """A loss is NaN or infinite; the optimizer has not moved on it."""
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How to train one network.
-
-    Attributes:
-        what: names it in messages: "predictor".
-        epochs: passes over the rows.
-        batch_size: rows of one step over all ranks; each rank takes batch_size // number of ranks, at least 1.
-        learning_rate: of Adam.
-        seed: decides the order of the rows and the noise.
-        columns: the columns that the loss needs.
-        checkpoints: folder of the epoch checkpoints.
-        settings: what JSON can hold: all that decides the result. A checkpoint is resumed under equal settings only.
-        training: readers, time limit, checkpoints kept, resume.
-        keeps_best_epoch: end with the parameters of the epoch of least held-out loss, epoch 0 (before any step)
-            among them, instead of the last epoch's.
-    """
-
-    what: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    seed: int
-    columns: Sequence[str]
-    checkpoints: Path
-    settings: Any
-    training: TrainingConfig
-    keeps_best_epoch: bool = False
-
-    def rank_batch_size(self, ranks: Ranks) -> int:
-        """Rows of one step on one rank."""
-        return max(1, self.batch_size // ranks.world_size)
+__all__ = [
+    "Columns",
+    "NonFiniteLoss",
+    "StepLoss",
+    "TrainingPlan",
+    "TrainingResult",
+    "compute_mean_loss",
+    "stream_columns",
+    "to_tensors",
+    "train",
+]
 
 
 @dataclass(frozen=True)
@@ -137,49 +119,6 @@ def train(
     return TrainingResult(state.records, state.best_epoch if plan.keeps_best_epoch else plan.epochs)
 
 
-def compute_mean_loss(
-    module: nn.Module, step_loss: StepLoss, rows: RowFiles, plan: TrainingPlan, ranks: Ranks
-) -> float:
-    """Mean loss over rows, streamed, in eval mode and without gradients; the same on every rank.
-
-    Raises:
-        NonFiniteLoss: a batch's loss is NaN or infinite; with the rank and file.
-        StreamError: no rows, or the rows that arrived are not the rows written.
-    """
-    was_training = module.training
-    module.eval()
-    sums = np.zeros(3)
-    fault = None
-    with torch.no_grad():
-        for batch in _stream(rows, plan, ranks, epoch=0):
-            loss, weight = (float(value) for value in step_loss(module, to_tensors(batch, ranks.device)))
-            fault = fault or _describe_fault(loss, weight, batch, ranks)
-            sums += (len(batch), loss, weight)
-    module.train(was_training)
-    _raise_faults(ranks, fault, plan.what, "held-out")
-    n_rows, loss, weight = sum_over_ranks(ranks, sums)
-    _check_rows(rows, int(n_rows))
-    return float(loss / weight)
-
-
-def stream_columns(rows: RowFiles, plan: TrainingPlan, ranks: Ranks) -> Iterator[Columns]:
-    """This rank's share of all rows, once, as tensors; to be called, and read to its end, on every rank.
-
-    Raises:
-        StreamError: the rows that arrived over all ranks are not the rows written.
-    """
-    arrived = 0
-    for batch in _stream(rows, plan, ranks, epoch=0):
-        arrived += len(batch)
-        yield to_tensors(batch, ranks.device)
-    _check_rows(rows, int(sum_over_ranks(ranks, np.array([arrived]))[0]))
-
-
-def to_tensors(batch: Batch, device: torch.device) -> Columns:
-    """A batch's columns as tensors of their own memory, with the types they have in the files."""
-    return {name: torch.from_numpy(np.array(values)).to(device) for name, values in batch.columns.items()}
-
-
 class _Step(nn.Module):
     """What DistributedDataParallel wraps: the loss of one batch, or of none, over all parameters."""
 
@@ -229,6 +168,7 @@ class _Loop:
             "batch_size": self.plan.batch_size,
             "learning_rate": self.plan.learning_rate,
             "parameters": {name: list(tensor.shape) for name, tensor in self.module.state_dict().items()},
+            "files": fingerprint_of([Path(path).name for path in self.rows.paths]),
             "row_groups": [list(groups) for groups in self.rows.row_groups],
             "held_out_rows": self.held_out.rows if self.held_out is not None else 0,
         }
@@ -279,7 +219,7 @@ class _Loop:
         self.module.train()
         started, waited = time.monotonic(), 0.0
         sums = np.zeros(3)
-        batches = _stream(self.rows, self.plan, self.ranks, epoch)
+        batches = stream_plan(self.rows, self.plan, self.ranks, epoch)
         progress.start_epoch(epoch, self._count_steps(epoch))
         while True:
             asked = time.monotonic()
@@ -292,7 +232,7 @@ class _Loop:
             seconds = time.monotonic() - started
             progress.step(step[1] / step[2], int(sums[0]), seconds, waited / seconds)
         n_rows, loss, weight = sums
-        _check_rows(self.rows, int(n_rows))
+        check_rows(self.rows, int(n_rows))
         seconds = time.monotonic() - started
         return EpochRecord(epoch, float(loss / weight), self._held_out_loss(), int(n_rows), seconds, waited / seconds)
 
@@ -301,11 +241,11 @@ class _Loop:
         columns = None if batch is None else to_tensors(batch, self.ranks.device)
         loss, weight = self.parallel(columns)
         own_loss, own_weight = loss.item(), weight.item()
-        fault = None if batch is None else _describe_fault(own_loss, own_weight, batch, self.ranks)
+        fault = None if batch is None else describe_fault(own_loss, own_weight, batch, self.ranks)
         own = np.array([0 if batch is None else len(batch), own_loss, own_weight, fault is not None], np.float64)
         *step, faults = sum_over_ranks(self.ranks, own)
         if faults:
-            _raise_faults(self.ranks, fault, self.plan.what, "training")
+            raise_faults(self.ranks, fault, self.plan.what, "training")
         if step[0] == 0:
             return None
         self.optimizer.zero_grad()
@@ -321,38 +261,3 @@ class _Loop:
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
-
-
-def _stream(rows: RowFiles, plan: TrainingPlan, ranks: Ranks, epoch: int) -> Iterator[Batch]:
-    return stream_batches(
-        rows,
-        plan.columns,
-        plan.rank_batch_size(ranks),
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        seed=plan.seed,
-        epoch=epoch,
-        reader_threads=plan.training.reader_threads,
-        wait_limit_seconds=plan.training.collective_timeout_seconds,
-    )
-
-
-def _describe_fault(loss: float, weight: float, batch: Batch, ranks: Ranks) -> str | None:
-    if math.isfinite(loss) and math.isfinite(weight) and weight > 0:
-        return None
-    return f"rank {ranks.rank}: loss {loss:g} at weight {weight:g} on rows of {', '.join(batch.paths)}"
-
-
-def _raise_faults(ranks: Ranks, fault: str | None, what: str, kind: str) -> None:
-    """Raises on every rank what any of them found; nothing when none did."""
-    faults = [found for found in gather_json(ranks, fault) if found is not None]
-    if faults:
-        raise NonFiniteLoss(
-            f"{what}: {kind} loss is not finite, and no step was taken on it: {'; '.join(faults)}. Look there for "
-            "features that are not finite or far out of range, or lower the learning rate"
-        )
-
-
-def _check_rows(rows: RowFiles, arrived: int) -> None:
-    if arrived != rows.rows:
-        raise StreamError(f"{rows.name}: {arrived} rows arrived over all ranks, {rows.rows} were written")

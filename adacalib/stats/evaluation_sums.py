@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from adacalib.cells.grouped_sums import GroupedSums
-from adacalib.cells.terciles import compute_tercile_starts
 from adacalib.cells.logit_cells import LogitCells, cells_from_columns
+from adacalib.cells.terciles import compute_tercile_starts
 from adacalib.schemas import id_column
 from adacalib.stats.logit_cells import assign_cell
 

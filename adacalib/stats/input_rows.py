@@ -1,8 +1,9 @@
 """Raw table → typed input rows: expressions evaluated, every fault of a row named, nothing dropped.
 
 One row per input row that meets `input.row_filter`. Columns: row_hash and second_hash (of all raw columns), reasons
-(empty for a good row), raw_row (JSON of a faulty row), label, weight, date, row_key, own_logit, is_clipped, given_split,
-`field__NAME` and `category__NAME` (text), numeric (array of all numeric components, null where the input is null).
+(empty for a good row), raw_row (JSON of a faulty row), label, weight, date, row_key, own_logit, is_clipped,
+given_split, `field__NAME` and `category__NAME` (text), numeric (array of all numeric components, null where the input
+is null).
 """
 
 from __future__ import annotations

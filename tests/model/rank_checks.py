@@ -25,6 +25,7 @@ from adacalib.model.distributed import (
     seed_rank,
     sum_over_ranks,
     threads_per_rank,
+    wait_for_all,
 )
 from adacalib.model.row_files import open_rows
 from adacalib.model.stream import stream_batches
@@ -111,6 +112,7 @@ def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
 
     whole = run("whole", resume=False)
     failure = error_of(lambda: run("parts", resume=False, on_epoch=fail_at_three))
+    wait_for_all(ranks)  # rank 0 writes the checkpoints
     kept = sorted(path.name for path in (folder / "parts" / "checkpoints").iterdir())
     return {"whole": whole, "failure": failure, "kept": kept, "resumed": run("parts", resume=True)}
 

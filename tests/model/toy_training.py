@@ -102,7 +102,7 @@ def toy_config(folder: Path, note: str = "", **training: Any) -> RunConfig:
             "input": {"path": "unused", "label": "label"},
             "fields": ["field"],
             "features": {"numeric": ["x"], "categorical": ["c"]},
-            "predictor": {"epochs": 2, "batch_size": 64, "hidden": [8, 4, 4]},
+            "predictor": {"epochs": 2, "batch_size": 64, "hidden": [8, 4, 4], "learning_rate": 0.02},
             "training": {"collective_timeout_seconds": 60, **training},
         }
     )

@@ -1,0 +1,327 @@
+"""The training loop, on one rank here and on two in tests/model/rank_checks.py."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from adacalib.config import TrainingConfig
+from adacalib.model import training_plan
+from adacalib.model.checkpoint import ArtifactError
+from adacalib.model.distributed import Ranks, join_ranks
+from adacalib.model.epoch_checkpoints import CheckpointMismatch, EpochRecord
+from adacalib.model.progress import Progress
+from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.training import NonFiniteLoss, TrainingPlan, TrainingResult, compute_mean_loss, train
+from tests.model.toy_training import ToyModel, state_bytes, toy_columns, toy_loss, toy_plan, write_rows
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=30, threads_per_rank=1), seed=1) as joined:
+        yield joined
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> RowFiles:
+    return write_rows(tmp_path_factory.mktemp("rows") / "t", {"a.parquet": [40, 25], "b.parquet": [30]})
+
+
+class Constant(nn.Module):
+    """One parameter c; its loss on a row is (c - row_id)²."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__()
+        self.c = nn.Parameter(torch.tensor(start))
+
+
+def squared_distance(module: nn.Module, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    loss_B = (module.c - columns["row_id"]) ** 2
+    return (columns["weight"] * loss_B).sum(), columns["weight"].sum()
+
+
+def test_one_step_by_hand(tmp_path: Path, ranks: Ranks) -> None:
+    # Rows 0, 1, 2 of weights 0.5, 1, 1.5 at c = 0: mean loss (0.5·0 + 1·1 + 1.5·4) / 3 = 7/3; its gradient
+    # 2·(0.5·0 − 1·1 − 1.5·2) / 3 = −8/3; Adam's first step is learning_rate against the gradient's sign: c = 0.1.
+    module = Constant()
+    plan = toy_plan(tmp_path, epochs=1, learning_rate=0.1)
+    result = train(module, squared_distance, write_rows(tmp_path / "t", {"a.parquet": [3]}), plan, ranks)
+    assert result.records[0].training_loss == pytest.approx(7 / 3)
+    assert module.c.grad is not None and module.c.grad.item() == pytest.approx(-8 / 3)
+    assert module.c.item() == pytest.approx(0.1, abs=1e-6)
+
+
+def mean_loss_oracle(model: ToyModel, rows_per_group: list[int]) -> tuple[float, dict[str, Any]]:
+    """Mean loss and its gradients over all rows at once, in float64, from the formula."""
+    first_ids = np.cumsum([0, *rows_per_group[:-1]])
+    parts = [toy_columns(n, int(first)) for n, first in zip(rows_per_group, first_ids, strict=True)]
+    x, y, w = (np.concatenate([part[name] for part in parts]).astype(float) for name in ("features", "label", "weight"))
+    weights = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
+    hidden = np.tanh(x @ weights["hidden.weight"].T + weights["hidden.bias"])
+    logit = hidden @ weights["out.weight"][0] + weights["out.bias"][0]
+    loss = w @ (np.logaddexp(0, logit) - y * logit) / w.sum()
+    d_logit = w * (1 / (1 + np.exp(-logit)) - y) / w.sum()
+    d_hidden = np.outer(d_logit, weights["out.weight"][0]) * (1 - hidden**2)
+    return loss, {
+        "out.weight": [d_logit @ hidden],
+        "out.bias": [d_logit.sum()],
+        "hidden.weight": d_hidden.T @ x,
+        "hidden.bias": d_hidden.sum(axis=0),
+        "unused": np.zeros(3),
+    }
+
+
+def test_gradients_on_one_rank_are_those_of_the_mean(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    model = ToyModel()
+    loss, gradients = mean_loss_oracle(model, [40, 25, 30])
+    result = train(model, toy_loss, rows, toy_plan(tmp_path, epochs=1, batch_size=1000), ranks)
+    assert result.records[0].training_loss == pytest.approx(loss, rel=1e-6)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        np.testing.assert_allclose(parameter.grad, gradients[name], rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_on_two_ranks_are_those_of_the_mean(two_ranks: list[dict[str, Any]]) -> None:
+    # Unequal shares: rank 0 has 57 rows of other weights than rank 1's 50.
+    loss, gradients = mean_loss_oracle(ToyModel(seed=3), [50, 30, 7, 20])
+    for result in two_ranks:
+        step = result["one_step"]
+        assert step["losses"][0][0] == pytest.approx(loss, rel=1e-6)
+        for name, gradient in step["gradients"].items():
+            np.testing.assert_allclose(gradient, gradients[name], rtol=1e-4, atol=1e-7)
+
+
+def test_one_and_two_ranks_end_with_the_same_parameters(
+    tmp_path: Path, rank_folder: Path, ranks: Ranks, two_ranks: list[dict[str, Any]]
+) -> None:
+    model = ToyModel(seed=3)
+    train(model, toy_loss, open_rows(rank_folder / "uneven"), toy_plan(tmp_path, epochs=1, batch_size=1000), ranks)
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_allclose(two_ranks[1]["one_step"]["parameters"][name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_an_epoch_sees_each_row_once_over_both_ranks(two_ranks: list[dict[str, Any]]) -> None:
+    for table, n_rows in (("uneven", 107), ("single", 30)):
+        first, second = (
+            [row_id for result in two_ranks for row_id in result["streamed"][table][epoch]] for epoch in (0, 1)
+        )
+        assert sorted(first) == sorted(second) == list(range(n_rows))
+        assert first != second
+    assert [len(result["streamed"]["uneven"][0]) for result in two_ranks] == [57, 50]
+
+
+def test_uneven_shards_and_a_rank_without_rows_train_on_all_rows(two_ranks: list[dict[str, Any]]) -> None:
+    for result in two_ranks:
+        for table, n_rows in (("uneven", 107), ("single", 30)):
+            assert [rows for _, _, rows in result[table]["losses"]] == [n_rows] * 3
+            losses = [loss for loss, _, _ in result[table]["losses"]]
+            assert losses[2] < losses[0]
+    assert sorted(len(result["streamed"]["single"][0]) for result in two_ranks) == [0, 30]
+
+
+def test_ranks_end_bit_equal_and_a_repetition_too(two_ranks: list[dict[str, Any]]) -> None:
+    first, second = two_ranks
+    for name in ("uneven", "single", "one_step"):
+        assert first[name]["digest"] == second[name]["digest"]
+    assert first["uneven"]["digest"] == first["uneven_again"]["digest"] != first["single"]["digest"]
+
+
+def test_two_ranks_resume_to_the_same_parameters(two_ranks: list[dict[str, Any]]) -> None:
+    for result in two_ranks:
+        resume = result["resume"]
+        assert resume["failure"] == "RuntimeError: power cut"
+        assert resume["kept"] == ["epoch-00001", "epoch-00002"]
+        assert resume["resumed"] == resume["whole"]
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_stops_both_before_they_move(two_ranks: list[dict[str, Any]]) -> None:
+    for result in two_ranks:
+        found = result["non_finite"]
+        assert found["error"].startswith("NonFiniteLoss: toy: training loss is not finite, and no step was taken")
+        assert "rank 1: loss nan at weight 19.5 on rows of" in found["error"]
+        assert "bad.parquet" in found["error"] and "good.parquet" not in found["error"]
+        assert found["before"]["digest"] == found["after"]["digest"]
+
+
+def resumable(folder: Path, resume: bool = True, **changes: Any) -> TrainingPlan:
+    plan = toy_plan(folder, **changes)
+    return replace(plan, training=plan.training.model_copy(update={"resume": resume}))
+
+
+def test_resume_equals_the_whole_run_with_noise_and_a_schedule(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    def run(folder: Path, stop_before: int | None, resume: bool) -> tuple[ToyModel, TrainingResult | None]:
+        model = ToyModel(noise=0.5)
+
+        def on_epoch(epoch: int) -> None:
+            if epoch == stop_before:
+                raise KeyboardInterrupt
+            model.noise = 1 / epoch
+
+        try:
+            return model, train(model, toy_loss, rows, resumable(folder, resume), ranks, on_epoch=on_epoch)
+        except KeyboardInterrupt:
+            return model, None
+
+    whole, whole_result = run(tmp_path / "whole", None, resume=False)
+    run(tmp_path / "parts", 3, resume=False)
+    resumed, resumed_result = run(tmp_path / "parts", None, resume=True)
+    assert whole_result is not None and resumed_result is not None
+    assert state_bytes(resumed) == state_bytes(whole)
+    assert [r.training_loss for r in resumed_result.records] == [r.training_loss for r in whole_result.records]
+    # a finished training resumes to itself without a step
+    again, _ = run(tmp_path / "parts", 1, resume=True)
+    assert state_bytes(again) == state_bytes(whole)
+
+
+def test_without_resume_old_checkpoints_go(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, epochs=4), ranks)
+    assert names(tmp_path) == ["epoch-00003", "epoch-00004"]  # keep_checkpoints is 2
+    train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, epochs=1), ranks)
+    assert names(tmp_path) == ["epoch-00001"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    train(ToyModel(), toy_loss, rows, toy_plan(tmp_path), ranks)
+    with pytest.raises(
+        CheckpointMismatch, match=r"settings: \{'depth': 2\} there, \{'depth': 3\} here\); train without"
+    ):
+        train(ToyModel(), toy_loss, rows, resumable(tmp_path, settings={"depth": 3}), ranks)
+    with pytest.raises(CheckpointMismatch, match=r"learning_rate: 0\.05 there, 0\.1 here"):
+        train(ToyModel(), toy_loss, rows, resumable(tmp_path, learning_rate=0.1), ranks)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    train(ToyModel(), toy_loss, rows, toy_plan(tmp_path), ranks)
+    path = tmp_path / "checkpoints" / "epoch-00003" / "module.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ArtifactError, match=r"module\.safetensors: truncated.*or delete .*epoch-00003 to resume from"):
+        train(ToyModel(), toy_loss, rows, resumable(tmp_path), ranks)
+
+
+def test_the_best_epoch_is_kept_and_may_be_the_start(tmp_path: Path, ranks: Ranks) -> None:
+    # Training rows have mean id 4.5, the held-out row has id 0: every step from 0 makes its loss worse.
+    rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
+    held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
+    plan = toy_plan(tmp_path, keeps_best_epoch=True)
+    module = Constant()
+    result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
+    assert result.chosen_epoch == 0
+    assert module.c.item() == 0
+    assert [record.epoch for record in result.records] == [0, 1, 2, 3]
+    assert result.records[0].held_out_loss == 0
+    assert result.records[3].held_out_loss == pytest.approx(0.15**2, rel=0.01)  # three steps of 0.05
+
+    # From -0.1 the second step lands on 0, the best there is; the third overshoots.
+    module = Constant(-0.1)
+    result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
+    assert result.chosen_epoch == 2
+    assert module.c.item() == pytest.approx(0, abs=1e-4)
+
+
+def test_the_last_epoch_is_kept_otherwise(tmp_path: Path, ranks: Ranks) -> None:
+    rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
+    held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
+    module = Constant()
+    result = train(module, squared_distance, rows, toy_plan(tmp_path), ranks, held_out=held_out)
+    assert result.chosen_epoch == 3
+    assert module.c.item() == pytest.approx(0.15, rel=0.01)
+    assert result.loss_curve()[0]["held_out_loss"] == 0
+
+
+def test_held_out_loss_may_be_another_one_and_is_in_eval_mode(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    modes = []
+
+    def count_rows(module: nn.Module, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        modes.append(module.training)
+        weight = torch.ones_like(columns["weight"])
+        return 2 * weight.sum(), weight.sum()
+
+    model = ToyModel()
+    plan = toy_plan(tmp_path, epochs=1)
+    result = train(model, toy_loss, rows, plan, ranks, held_out=rows, held_out_loss=count_rows)
+    assert [record.held_out_loss for record in result.records] == [2, 2]
+    assert modes and not any(modes)
+    assert model.training
+    loss, _ = mean_loss_oracle(model, [40, 25, 30])
+    assert compute_mean_loss(model, toy_loss, rows, plan, ranks) == pytest.approx(loss, rel=1e-6)
+
+
+def test_a_held_out_loss_that_is_not_finite(tmp_path: Path, rank_folder: Path, rows: RowFiles, ranks: Ranks) -> None:
+    faulty = open_rows(rank_folder / "faulty")
+    with pytest.raises(NonFiniteLoss, match=r"held-out loss is not finite.*bad\.parquet"):
+        train(ToyModel(), toy_loss, rows, toy_plan(tmp_path), ranks, held_out=faulty)
+
+
+def test_weights_that_add_up_to_nothing(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    def weightless(module: nn.Module, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        loss, weight = toy_loss(module, columns)
+        return loss, 0 * weight
+
+    with pytest.raises(NonFiniteLoss, match="at weight 0 on rows of"):
+        train(ToyModel(), weightless, rows, toy_plan(tmp_path), ranks)
+
+
+def test_rows_that_do_not_arrive_are_an_error(
+    tmp_path: Path, rows: RowFiles, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = training_plan.stream_batches
+    monkeypatch.setattr(
+        training_plan, "stream_batches", lambda *args, **options: list(whole(*args, **options))[1:].__iter__()
+    )
+    with pytest.raises(StreamError, match="t: 79 rows arrived over all ranks, 95 were written"):
+        train(ToyModel(), toy_loss, rows, toy_plan(tmp_path), ranks)
+
+
+def test_nothing_to_train_on_or_to_choose_by(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    nothing = RowFiles("samples/split=train", (), ())
+    with pytest.raises(StreamError, match="samples/split=train: no rows to train the toy on"):
+        train(ToyModel(), toy_loss, nothing, toy_plan(tmp_path), ranks)
+    for held_out in (None, nothing):
+        with pytest.raises(ValueError, match="toy: no held-out rows to choose the epoch by"):
+            train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, keeps_best_epoch=True), ranks, held_out=held_out)
+
+
+@pytest.mark.parametrize(("batch_size", "world_size", "expected"), [(4096, 1, 4096), (4096, 3, 1365), (2, 4, 1)])
+def test_the_batch_is_shared_by_the_ranks(tmp_path: Path, batch_size: int, world_size: int, expected: int) -> None:
+    plan = toy_plan(tmp_path, batch_size=batch_size)
+    assert plan.rank_batch_size(Ranks(0, world_size, torch.device("cpu"))) == expected
+
+
+def show(terminal: bool, visible: bool = True) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120, highlight=False, color_system=None)
+    with Progress("toy", 2, visible=visible, console=console) as progress:
+        progress.start_epoch(1, steps=4)
+        progress.step(loss=0.25, rows=1000, seconds=0.5, waiting_share=0.125)
+        progress.end_epoch(EpochRecord(1, 0.5, 0.75, 4000, 2.0, 0.25))
+    output: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return output
+
+
+def test_progress_is_a_bar_on_a_terminal_and_a_line_per_epoch_elsewhere() -> None:
+    assert show(terminal=False).strip() == (
+        "toy: epoch 1/2, loss 0.50000, held-out loss 0.75000, 4,000 rows, 2,000 samples/s, 25% waiting for data"
+    )
+    bar = show(terminal=True)
+    for part in ("toy 1/2", "1/4", "loss 0.25000", "2,000 samples/s", "12% waiting for data"):
+        assert part in bar
+    assert show(terminal=False, visible=False) == show(terminal=True, visible=False) == ""
+
+
+def test_seconds_and_waiting_share_are_measured(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    record = train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, epochs=1), ranks).records[0]
+    assert record.seconds > 0 and 0 < record.waiting_share < 1
+    assert record.training_loss is not None and math.isfinite(record.training_loss)
