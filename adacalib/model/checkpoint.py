@@ -82,6 +82,8 @@ def publish_artifact(
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    for leftover in directory.parent.glob(f".{directory.name}-*"):  # of a writer that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     return fingerprint
 
 

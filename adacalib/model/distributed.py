@@ -59,12 +59,20 @@ def join_ranks(training: TrainingConfig, seed: int) -> Iterator[Ranks]:
 
     gloo on the CPU, NCCL where CUDA is; deterministic algorithms; the same seed on every rank. Without torchrun's
     environment there is one rank. The number of ranks is torchrun's, whatever training.ranks says.
+
+    Raises:
+        ValueError: there are GPUs, but fewer than ranks on this machine.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()
     use_cuda = torch.cuda.is_available()
+    if use_cuda and local_rank >= torch.cuda.device_count():
+        raise ValueError(
+            f"rank {rank}: this machine has {torch.cuda.device_count()} GPUs, one per rank is needed; start fewer, "
+            "or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU"
+        )
     device = torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     _make_repeatable(training, seed, device)

@@ -49,7 +49,7 @@ def draw_residuals(data: ReportData) -> Picture | None:
         axes.axvline(0, color=GREY, linewidth=1)
         axes.set_yticks(range(len(values)), [shorten(v.label) for v in values])
         axes.set_ylim(len(values) - 0.4, -0.6)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}".replace("-", "−"))
         axes.set_xlabel(f"expected − observed {data.responses} on the test split")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
@@ -128,8 +128,9 @@ def _draw_pcoc_points(figure: Figure, values: list[FieldValue]) -> None:
 
 
 def _tighten_pcoc(axes: Axes, values: list[FieldValue], axis: str) -> None:
-    drawn = [_pcoc(v, method) for v in values for method in _SHOWN] + [_limit(e) for v in values for e in _pcoc_band(v)]
-    limits = (min([*drawn, 0.8]) / 1.04, max([*drawn, 1.25]) * 1.04)
+    # the points decide, wide noise bands of rare values run out of the picture
+    drawn = [_pcoc(value, method) for value in values for method in _SHOWN]
+    limits = (min([*drawn, 0.8]) / 1.06, max([*drawn, 1.25]) * 1.06)
     (axes.set_xlim if axis == "x" else axes.set_ylim)(*limits)
 
 

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from adacalib.report.data import METHODS, Curve, ReportData, shorten
 from adacalib.report.pictures import COLORS, GREY, LIGHT, MARKERS, Picture, hide, make_picture
+
+_BEFORE_AND_AFTER = ("uncalibrated", "adacalib")
 
 N_SHOWN_FIELDS = 6
 """Fields in the picture of Field-RCE; the table has all."""
@@ -59,6 +62,7 @@ def _draw_methods(axes: Axes, methods: Mapping[str, Any], with_names: bool) -> N
     axes.set_yticks(range(len(METHODS)), list(METHODS.values()) if with_names else [""] * len(METHODS))
     axes.set_ylim(len(METHODS) - 0.5, -0.5)
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("Field-RCE")
 
 
@@ -71,24 +75,24 @@ def draw_reliability(data: ReportData) -> Picture | None:
     def draw(figure: Figure) -> None:
         panels = figure.subplots(2, 2, height_ratios=(3, 1), sharex="col")
         for method, curve in curves.items():
-            if method in ("uncalibrated", "adacalib"):
+            if method in _BEFORE_AND_AFTER:
                 _draw_curve(panels[0, 0], curve)
-            _draw_curve(panels[0, 1], curve, minus_score=True)
+            _draw_curve(panels[0, 1], curve, minus_score=True, with_interval=method in _BEFORE_AND_AFTER)
         _draw_diagonal(panels[0, 0])
         panels[0, 0].set_ylabel("observed response rate")
         panels[0, 1].set_ylabel("observed rate − mean score")
         panels[0, 1].axhline(0, color=GREY, linewidth=1)
         panels[0, 0].legend(loc="upper left")
         panels[0, 1].legend(loc="best")
-        for axes, methods in ((panels[1, 0], ("uncalibrated", "adacalib")), (panels[1, 1], tuple(METHODS))):
+        for axes, methods in ((panels[1, 0], _BEFORE_AND_AFTER), (panels[1, 1], tuple(METHODS))):
             _draw_counts(axes, [curves[method] for method in methods if method in curves])
 
     return make_picture(
         "reliability",
         "Reliability over all test samples",
         "Samples are put into bins of equal frequency by each method's own score. On the dashed line (left) or at 0 "
-        "(right) the scores say what happens. Bars are 95 % intervals of the observed rate; below, the number of "
-        "test samples in each bin.",
+        "(right) the scores say what happens. Bars are 95 % intervals of the observed rate (right: of two methods, "
+        "for clarity); below, the number of test samples in each bin.",
         6.2,
         draw,
     )
@@ -115,7 +119,7 @@ def draw_field_value_reliability(data: ReportData) -> Picture | None:
             least, most = min(after.n_samples), max(after.n_samples)
             per_bin = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             name = shorten(data.labels[value])
-            axes.set_title(f"{name}\n{sum(after.n_samples):,} test samples, {per_bin} a bin")
+            axes.set_title(f"{name}: {sum(after.n_samples):,} samples\n{per_bin} a bin")
             axes.set_xlabel("mean score")
             axes.set_ylabel("observed rate" if place % 3 == 0 else "")
         panels[0].legend(loc="upper left")
@@ -130,17 +134,17 @@ def draw_field_value_reliability(data: ReportData) -> Picture | None:
     )
 
 
-def _draw_curve(axes: Axes, curve: Curve, minus_score: bool = False) -> None:
+def _draw_curve(axes: Axes, curve: Curve, minus_score: bool = False, with_interval: bool = True) -> None:
     score, rate = np.array(curve.mean_score), np.array(curve.response_rate)
     error = np.clip([rate - np.array(curve.rate_low), np.array(curve.rate_high) - rate], 0, None)
     axes.errorbar(
         score,
         rate - score if minus_score else rate,
-        yerr=error,
+        yerr=error if with_interval else None,
         color=COLORS[curve.method],
         marker=MARKERS[curve.method],
         markersize=4.5,
-        linewidth=1.2,
+        linewidth=1.2 if with_interval else 0.8,
         elinewidth=0.9,
         capsize=2,
         label=METHODS[curve.method],

@@ -93,7 +93,7 @@ def make_methods_table(methods: Mapping[str, Any]) -> Table:
 
 def _make_metric_cell(values: Mapping[str, Any], metric: str, is_best: bool) -> Cell:
     interval = (values.get("intervals") or {}).get(metric)
-    detail = f"{show_metric(metric, interval[0])} to {show_metric(metric, interval[1])}" if interval else ""
+    detail = f"{show_metric(metric, interval[0])} – {show_metric(metric, interval[1])}" if interval else ""
     return Cell(show_metric(metric, values.get(metric)), detail, is_best=is_best)
 
 
@@ -112,20 +112,20 @@ def _describe_left_out(values: Mapping[str, Any]) -> str:
     parts = []
     if n := values.get("field_rce_excluded_field_values"):
         parts.append(
-            f"Field-RCE leaves out {n:,} field values without a positive in the test split "
-            f"({show_count(values.get('field_rce_excluded_samples'))} samples); over all samples it is "
+            f"Field-RCE leaves out the field values without a positive in the test split: {n:,} of them, with "
+            f"{show_count(values.get('field_rce_excluded_samples'))} samples; over all samples it is "
             f"{show(values.get('field_rce_all_samples'), 4)} for AdaCalib."
         )
     if n := values.get("field_auc_excluded_field_values"):
         parts.append(
-            f"Field-AUC leaves out {n:,} field values with one class only "
-            f"({show_count(values.get('field_auc_excluded_samples'))} samples)."
+            f"Field-AUC leaves out the field values with one class only: {n:,} of them, with "
+            f"{show_count(values.get('field_auc_excluded_samples'))} samples."
         )
     unseen = values.get("unseen") or {}
     if unseen.get("n_samples"):
         parts.append(
-            f"{unseen['n_samples']:,} test samples have a field value that train and dev do not: together they are "
-            f"one field value, (unseen), with {unseen['n_responses']:,} responses observed and "
+            f"Test samples with a field value that neither train nor dev has: {unseen['n_samples']:,}. Together they "
+            f"are one field value, (unseen), with {unseen['n_responses']:,} responses observed and "
             f"{show_count(unseen['score_sum'])} expected by AdaCalib."
         )
     return " ".join(parts)
@@ -180,11 +180,10 @@ def make_residuals_table(values: Sequence[FieldValue]) -> Table:
                 Cell(f"± {show(noise, 1)}"),
                 *(Cell(show(sums.pcoc, 3)) for sums in (before, after)),
                 Cell(f"{show(low, 3)} to {show(high, 3) if high < 1e6 else '∞'}"),
-                *(Cell(show(sums.log_loss, 4)) for sums in (before, after)),
             ]
         )
-    headings = ["value", "samples in train ∪ dev", "test samples", "Σy observed", "Σp − Σy before", "after", "noise"]
-    return Table([*headings, "PCOC before", "after", "noise", "LogLoss before", "after"], rows)
+    headings = ["value", "samples, train ∪ dev", "samples, test", "observed Σy", "Σp − Σy before", "Σp − Σy after"]
+    return Table([*headings, "noise of Σp − Σy", "PCOC before", "PCOC after", "noise of PCOC"], rows)
 
 
 def make_input_table(counts: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
@@ -252,7 +251,7 @@ def make_timings_table(status: Mapping[str, Any]) -> Table:
         [
             Cell(stage, is_number=False),
             Cell(str(known[stage].get("state")), is_number=False),
-            Cell(str(known[stage].get("started")), is_number=False),
+            Cell(_show_time(known[stage].get("started")), is_number=False),
             Cell(show_seconds(known[stage].get("seconds"))),
         ]
         for stage in stages
@@ -260,6 +259,10 @@ def make_timings_table(status: Mapping[str, Any]) -> Table:
     total = sum(known[stage].get("seconds") or 0.0 for stage in stages)
     text = [Cell("together", is_number=False), Cell("", is_number=False), Cell("", is_number=False)]
     return Table(["stage", "state", "started", "time"], [*rows, [*text, Cell(show_seconds(total))]])
+
+
+def _show_time(text: str | None) -> str:
+    return UNDEFINED if text is None else text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def make_versions_table(data: ReportData) -> Table:

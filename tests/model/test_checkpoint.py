@@ -52,6 +52,7 @@ def test_fingerprint_follows_contents_but_not_records_or_names(tmp_path: Path) -
 
 def test_publishing_again_replaces_all_and_leaves_nothing_beside(tmp_path: Path) -> None:
     publish_artifact(tmp_path / "a", TENSORS, DOCUMENTS)
+    (tmp_path / ".a-0123").mkdir()  # of a writer that was killed
     publish_artifact(tmp_path / "a", {"other": {"x": torch.ones(1)}}, {})
     assert load_artifact(tmp_path / "a").tensors.keys() == {"other"}
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

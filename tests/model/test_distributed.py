@@ -93,6 +93,14 @@ def test_a_failing_rank_is_recorded_where_torchrun_looks(tmp_path: Any, monkeypa
     assert "RanksDisagree: toy parameters differ" in (tmp_path / "error.json").read_text()
 
 
+def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ValueError, match="has 1 GPUs, one per rank is needed"), join_ranks(TRAINING, seed=1):
+        pass
+
+
 def test_two_ranks_add_up_gather_and_broadcast(two_ranks: list[dict[str, Any]]) -> None:
     for result in two_ranks:
         helpers = result["helpers"]
