@@ -59,6 +59,10 @@ class TableMissing(ValueError):
     """A table that this stage reads is not there; the message names the stage that writes it."""
 
 
+class MixedPredictors(ValueError):
+    """Tables of one run come from scores of different predictors."""
+
+
 def start_session(config: RunConfig) -> SparkSession:
     """Starts Spark in this process for a run started from the command line (settings: `spark.conf` of the run)."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -135,10 +139,20 @@ def read_manifest(config: RunConfig, table: str) -> dict[str, Any]:
     return content
 
 
-def data_files(config: RunConfig, table: str, partition: str | None = None) -> list[str]:
-    """Parquet files of a table (of one of its partitions, `split=train`), sorted; empty when the partition is."""
-    path = _existing(config, table)
-    return sorted(str(file) for file in (path / partition if partition else path).rglob("*.parquet"))
+def check_one_predictor(config: RunConfig, tables: Sequence[str]) -> str:
+    """The fingerprint of the predictor behind the scores of all the tables.
+
+    Raises:
+        MixedPredictors: tables come from scores of different predictors.
+    """
+    found = {table: str(read_manifest(config, table)["predictor_fingerprint"]) for table in tables}
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{table} from {fingerprint}" for table, fingerprint in found.items())
+        raise MixedPredictors(
+            f"{config.run_dir}: tables come from scores of different predictors ({listed}); "
+            "run from score_samples again"
+        )
+    return found[tables[0]]
 
 
 def write_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 METHODS = {
@@ -30,11 +31,12 @@ def make_metrics_table(metrics: dict[str, Any]) -> Table:
         metrics: the document of metrics.json. A metric that is null (undefined on this test set) shows as –.
     """
     table = Table(
+        box=SIMPLE_HEAD,
         title=f"{metrics['field']}: {metrics['n_test']:,} test samples, calibrated on {metrics['n_fit']:,}",
         caption=_caption(metrics),
         caption_justify="left",
     )
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     for heading, _ in _COLUMNS.values():
         table.add_column(heading, justify="right")
     for method, label in METHODS.items():
@@ -49,7 +51,7 @@ def make_other_fields_table(metrics: dict[str, Any]) -> Table | None:
     fields = metrics.get("other_fields") or {}
     if not fields:
         return None
-    table = Table(title="other fields, evaluated only: Field-RCE")
+    table = Table(title="other fields, evaluated only: Field-RCE", box=SIMPLE_HEAD)
     table.add_column("field")
     for label in (*METHODS.values(), "floor"):
         table.add_column(label, justify="right")

@@ -21,9 +21,12 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     else:
         rows = io.read_table(spark, config, "samples", schemas.samples(config.fields))
     schema = schemas.calibrated_samples(config.fields)
-    scorer, fingerprint = build_scorer(config.run_dir / "unified", config.field, schema.fieldNames())
+    scorer, checkpoint = build_scorer(config.run_dir / "unified", config.field, schema.fieldNames())
     calibrated = scored_samples.score_batches(rows, scorer, schema)
-    manifest = {"checkpoint_fingerprint": fingerprint}
+    manifest = {
+        "checkpoint_fingerprint": checkpoint.fingerprint,
+        "predictor_fingerprint": checkpoint.documents["origin"]["predictor_fingerprint"],
+    }
     io.write_table(calibrated, config, "calibrated_samples", schema, partition_by="split", manifest=manifest)
 
 

@@ -21,7 +21,8 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     else:
         from adacalib.model.score import build_scorer  # torch only where a network scores
 
-        scorer, fingerprint = build_scorer(config.run_dir / "predictor", config.field, schema.fieldNames())
+        scorer, predictor = build_scorer(config.run_dir / "predictor", config.field, schema.fieldNames())
+        fingerprint = predictor.fingerprint
         scored = scored_samples.score_batches(samples, scorer, schema)
     manifest = {"predictor_fingerprint": fingerprint}
     io.write_table(scored, config, "scored_samples", schema, partition_by="split", manifest=manifest)

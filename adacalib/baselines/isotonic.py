@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from adacalib.baselines.protocol import PROBABILITY_LIMIT
 from adacalib.cells.bin_bounds import require_cells
-from adacalib.cells.logit_cells import Floats, Ints, LogitCells, pool_values
+from adacalib.cells.logit_cells import PROBABILITY_LIMIT, Floats, Ints, LogitCells, pool_values
 
 _ROUNDING = 1e-12  # rates are weighted means: 0 and 1 are met up to rounding
 

@@ -9,8 +9,7 @@ from scipy.special import expit
 from scipy.special import logit as to_logit
 
 from adacalib.baselines.isotonic import Isotonic, fit_isotonic
-from adacalib.baselines.protocol import PROBABILITY_LIMIT
-from adacalib.cells.logit_cells import Floats, Ints, LogitCells
+from adacalib.cells.logit_cells import PROBABILITY_LIMIT, Floats, Ints, LogitCells
 from adacalib.cells.value_effects import fit_value_effects
 
 

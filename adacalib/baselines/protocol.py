@@ -6,9 +6,6 @@ from typing import Protocol
 
 from adacalib.cells.logit_cells import Floats, Ints
 
-PROBABILITY_LIMIT = 1e-7
-"""Probabilities are clipped to [1e-7, 1 - 1e-7]."""
-
 
 class Baseline(Protocol):
     """A fitted reference method."""

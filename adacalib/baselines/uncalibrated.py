@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from adacalib.baselines.protocol import PROBABILITY_LIMIT
-from adacalib.cells.logit_cells import Floats, Ints
+from adacalib.cells.logit_cells import PROBABILITY_LIMIT, Floats, Ints
 
 
 @dataclass(frozen=True)

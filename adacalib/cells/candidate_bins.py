@@ -52,9 +52,11 @@ def arrange_bins(columns: Mapping[str, npt.NDArray[Any]], n_values: int) -> Cand
         n_values: number of dense ids, id 0 included.
 
     Raises:
-        ValueError: a field value has no bins, so the table belongs to other field values.
+        ValueError: there are no rows, or a field value has no bins: the table belongs to other field values.
     """
     candidates = np.unique(columns["n_bins_candidate"])
+    if not len(candidates):
+        raise ValueError("bin_statistics: no rows of the calibrated field; run from compute_bin_statistics again")
     value, index = columns["field_value_id"], columns["bin_index"]
     place = np.searchsorted(candidates, columns["n_bins_candidate"])
     shape = (n_values, len(candidates), int(candidates[-1]))

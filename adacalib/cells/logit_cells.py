@@ -20,8 +20,11 @@ _Number = TypeVar("_Number", np.float64, np.int64)
 CELLS_PER_LOGIT = 32
 """Cells per unit of logit."""
 
+PROBABILITY_LIMIT = 1e-7
+"""Scores are clipped to [1e-7, 1 - 1e-7] before anything else."""
+
 LOGIT_LIMIT = 16.11809555148467
-"""Logit of 1 - 1e-7: scores are clipped to [1e-7, 1 - 1e-7] before anything else."""
+"""Logit of 1 - PROBABILITY_LIMIT."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from adacalib.cells.bin_bounds import BinBounds
+from adacalib.cells.bin_bounds import BinBounds, NoCellsError
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
@@ -73,10 +73,19 @@ def deal_folds(columns: Columns, n_values: int, n_folds: int, seed: int) -> tupl
 
     Rows of one cell are exchangeable, so dealing them at random is as good as a fold by a hash of the row; only a
     network that streams rows needs to know which row is in which fold.
+
+    Raises:
+        NoCellsError: one fold has all cells, so nothing is left to fit its functions on.
     """
     if n_folds == 1:
         cells = cells_from_columns(columns, n_values)
         return split_cells(cells, (1 / N_DEALT_FOLDS,) * N_DEALT_FOLDS, seed)
+    used = np.unique(columns["fold"])
+    if len(used) == 1:
+        raise NoCellsError(
+            f"all logit cells are in fold {used[0]} of {n_folds}: the table was built without folds, or has too few "
+            "rows for them; run from build_logit_cells again, or set calibrator.auxiliary.out_of_fold=false"
+        )
     return tuple(
         cells_from_columns({name: values[columns["fold"] == fold] for name, values in columns.items()}, n_values)
         for fold in range(n_folds)

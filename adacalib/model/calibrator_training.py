@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
 from adacalib.model.calibrator import Calibrator
+from adacalib.model.checkpoint import fingerprint as read_fingerprint
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
-from adacalib.model.row_files import open_rows, read_manifest
+from adacalib.model.row_files import StreamError, open_rows, read_manifest
 from adacalib.model.unified import UnifiedModel, publish_unified
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -33,11 +34,16 @@ class MixedPredictors(ValueError):
     """Tables of this run come from scores of different predictors."""
 
 
+class OtherBins(ValueError):
+    """bin_statistics was computed for other numbers of bins than the configuration asks for."""
+
+
 def train_calibrator(config: RunConfig) -> None:
     """Fits the field part from cells, trains the networks, publishes the unified checkpoint; called on every rank.
 
     Raises:
-        MixedPredictors: logit cells, bins or rows were made from another predictor than the others.
+        MixedPredictors: logit cells, bins, rows and predictor do not belong together.
+        OtherBins: the table of bins and the configuration have different numbers of bins.
         StreamError: a table is missing or incomplete.
     """
     started = time.monotonic()
@@ -47,6 +53,11 @@ def train_calibrator(config: RunConfig) -> None:
     n_values = int(manifest["n_field_values"][config.field]) + 1
     shape = AuxiliaryShape(manifest["n_auxiliary_features"], tuple(manifest["auxiliary_category_counts"]))
     bins = arrange_bins(_read_columns(tables / "bin_statistics", config.field), n_values)
+    if bins.candidates != config.n_bins_candidates:
+        raise OtherBins(
+            f"{tables / 'bin_statistics'}: made for {list(bins.candidates)} bins, the configuration asks for "
+            f"{list(config.n_bins_candidates)}; run from compute_bin_statistics again"
+        )
     with join_ranks(config.training, config.seed) as ranks:
         diagnostics: dict[str, Any] = {"mode": config.calibrator.mode, "candidates": list(bins.candidates)}
         if config.calibrator.mode == "paper":
@@ -60,7 +71,7 @@ def train_calibrator(config: RunConfig) -> None:
             publish_unified(
                 config.run_dir / "unified",
                 UnifiedModel(predictor, calibrator, config.field),
-                documents={"predictor_fingerprint": fingerprint},
+                documents={"origin": {"predictor_fingerprint": fingerprint}},
                 records={"training": {**diagnostics, **told, "seconds": time.monotonic() - started}},
             )
         wait_for_all(ranks)
@@ -94,10 +105,11 @@ def _fit_on_first_rank(
         needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
         folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
         bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
-        fits = [fit_field_part(columns, n_values, folds, own, switches, config.seed) for own in bounds]
-        fit = fits[0]
+        fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed)
         if refines and fit.chosen == "robust":
-            fit = refine_field_part(fits, folds, bounds, settings.residual_network, config.seed)
+            chosen = replace(switches, do_no_harm=False)  # step 8 chooses once per run
+            others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed) for own in bounds[1:]]
+            fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
     words = gather_json(ranks, None if fit is None else [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
     arrays = broadcast_arrays(ranks, None if fit is None else _pack(fit))
     n_functions = sum(name.endswith("/n_bins_V") for name in arrays)
@@ -121,18 +133,22 @@ def _check_one_predictor(config: RunConfig, tables: Path) -> str:
     """The fingerprint of the predictor behind every table that is read here."""
     names = ["logit_cells", "bin_statistics", *(["training_rows"] if config.streams_rows else [])]
     found = {name: str(read_manifest(tables / name)["predictor_fingerprint"]) for name in names}
+    if not config.has_own_scores:
+        found["predictor"] = read_fingerprint(config.run_dir / "predictor")
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name} from {fingerprint}" for name, fingerprint in found.items())
         raise MixedPredictors(
-            f"{tables}: tables come from scores of different predictors ({listed}); run from build_logit_cells again"
+            f"{tables}: these do not come from one predictor ({listed}); run from score_samples again"
         )
     return found["logit_cells"]
 
 
 def _read_columns(table: Path, field: str) -> Columns:
     """Columns of one field of a table that is bounded by field values × bins; dates as days since 1970."""
-    files = sorted(path for path in table.rglob("*.parquet") if not path.name.startswith((".", "_")))
-    rows = pa.concat_tables([pq.read_table(path, partitioning=None) for path in files])
+    paths = open_rows(table).paths
+    if not paths:
+        raise StreamError(f"{table}: it has no Parquet file; run the stage that writes it again")
+    rows = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
     rows = rows.filter(pc.equal(rows["field"], field))
     columns = {}
     for name in rows.column_names:

@@ -101,7 +101,8 @@ class PaperCalibrator(nn.Module):
         # knot K + 1 and the padding repeat knot K
         place_J = torch.arange(bounds_UCJ.shape[2], device=ids_U.device)
         knots_UCJ = raw_UCK.gather(2, torch.minimum(place_J.expand(bounds_UCJ.shape), n_bins_UC[..., None] - 1))
-        single_UCJ = torch.where(torch.isfinite(bounds_UCJ), bounds_UCJ, 0.0) + self.single_offset_VC[ids_U][..., None]
+        last_bound_UC1 = bounds_UCJ.gather(2, n_bins_UC[..., None])
+        single_UCJ = torch.minimum(bounds_UCJ, last_bound_UC1) + self.single_offset_VC[ids_U][..., None]
         knots_UCJ = torch.where((n_bins_UC == 1)[..., None], single_UCJ, knots_UCJ)
         slope_UCK = knots_UCJ.diff(dim=2) / bounds_UCJ.diff(dim=2).nan_to_num(nan=1.0, posinf=1.0)
         slope_upper_UC = slope_UCK.gather(2, n_bins_UC[..., None] - 1)[..., 0]

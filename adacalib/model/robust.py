@@ -5,6 +5,7 @@ Shape letters: B samples in the batch, V field values.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,13 @@ from adacalib.model.functions import FunctionTable, stack_functions
 from adacalib.model.re_level import compute_level_shift, fit_level_shift
 from adacalib.model.row_files import RowFiles
 from adacalib.model.training import TrainingPlan, TrainingResult, train
+
+log = logging.getLogger("adacalib")
+
+NO_HELD_OUT_ROWS = (
+    "the auxiliary network was left untrained, without effect: training_rows has no held-out rows to choose its epoch "
+    "by. Give more rows, or raise training.hold_out_share and run from build_training_rows again"
+)
 
 
 class OutOfFoldCalibrator(nn.Module):
@@ -75,23 +83,25 @@ def train_robust(
     """Trains the auxiliary network and fits the re-level; called on every rank, the same result on each.
 
     With `field_value_embedding: auto` the network is trained with and without the embedding, and the one with the
-    smaller held-out loss stays.
+    smaller held-out loss stays. Without held-out rows there is nothing to choose an epoch by: the network stays
+    untrained, at zero effect, and `auxiliary_note` says so.
 
     Returns:
         The calibrator and what is to be told about its training (JSON).
     """
+    if held_out.rows == 0:
+        if ranks.is_first:
+            log.warning("%s: %s", held_out.name, NO_HELD_OUT_ROWS)
+        auxiliary = _build_auxiliary(config, fit, shape, has_embedding=False)
+        calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
+        return calibrator, {"field_value_embedding": False, "chosen_epoch": 0, "auxiliary_note": NO_HELD_OUT_ROWS}
     wanted = config.calibrator.auxiliary.field_value_embedding
     variants = {"off": (False,), "on": (True,), "auto": (False, True)}[wanted]
     trained = {has: _train_variant(config, fit, shape, rows, held_out, ranks, has) for has in variants}
     losses = {has: _held_out_loss(result) for has, (_, result) in trained.items()}
     kept = min(losses, key=lambda has: (losses[has], has))  # without embedding in a tie
     auxiliary, result = trained[kept]
-    calibrator = Calibrator(fit.functions, np.zeros(len(fit.level_V)), fit.mean_logit, auxiliary)
-    if config.calibrator.re_level:
-        plan = _plan(config, auxiliary, kept)
-        per_value = fit.chosen == "robust" and config.calibrator.value_level
-        shift_V = compute_level_shift(calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value)
-        calibrator = Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
+    calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
     name = {False: "without_embedding", True: "with_embedding"}
     return calibrator, {
         "field_value_embedding": kept,
@@ -120,6 +130,38 @@ def calibrate_without_rows(config: RunConfig, fit: FieldFit, cells: LogitCells) 
     return Calibrator(fit.functions, shift_V, fit.mean_logit, None)
 
 
+def _re_level(
+    config: RunConfig,
+    fit: FieldFit,
+    auxiliary: AuxiliaryNetwork,
+    rows: RowFiles,
+    held_out: RowFiles,
+    ranks: Ranks,
+) -> Calibrator:
+    """The calibrator with its level shifts, 0 where the re-level is switched off."""
+    calibrator = Calibrator(fit.functions, np.zeros(len(fit.level_V)), fit.mean_logit, auxiliary)
+    if not config.calibrator.re_level:
+        return calibrator
+    plan = _plan(config, auxiliary, auxiliary.value_embedding is not None)
+    per_value = fit.chosen == "robust" and config.calibrator.value_level
+    shift_V = compute_level_shift(calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value)
+    return Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
+
+
+def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, has_embedding: bool) -> AuxiliaryNetwork:
+    # seeded here: what ran before in this process (another variant, or nothing in a resumed run) leaves no trace
+    torch.manual_seed(config.seed)
+    settings = config.calibrator.auxiliary
+    return AuxiliaryNetwork(
+        shape.n_numbers,
+        shape.category_counts,
+        settings.embedding_width,
+        settings.hidden,
+        n_values=len(fit.level_V) if has_embedding else None,
+        takes_logit=True,
+    )
+
+
 def _train_variant(
     config: RunConfig,
     fit: FieldFit,
@@ -129,16 +171,8 @@ def _train_variant(
     ranks: Ranks,
     has_embedding: bool,
 ) -> tuple[AuxiliaryNetwork, TrainingResult]:
-    settings = config.calibrator.auxiliary
-    auxiliary = AuxiliaryNetwork(
-        shape.n_numbers,
-        shape.category_counts,
-        settings.embedding_width,
-        settings.hidden,
-        n_values=len(fit.level_V) if has_embedding else None,
-        takes_logit=True,
-    )
-    folds = fit.fold_functions if settings.out_of_fold else (fit.functions,)
+    auxiliary = _build_auxiliary(config, fit, shape, has_embedding)
+    folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
     module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
     result = train(module, compute_step_loss, rows, _plan(config, auxiliary, has_embedding), ranks, held_out=held_out)
     return module.auxiliary.cpu(), result

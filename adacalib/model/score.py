@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from adacalib.model.checkpoint import Artifact
 from adacalib.model.unified import UnifiedModel, load_model
 
 Scorer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -21,8 +22,8 @@ class ScoringError(RuntimeError):
     """A batch cannot be scored."""
 
 
-def build_scorer(directory: str | Path, field: str, columns: Sequence[str]) -> tuple[Scorer, str]:
-    """A function for mapInArrow that adds the model's scores to batches, and the model's fingerprint.
+def build_scorer(directory: str | Path, field: str, columns: Sequence[str]) -> tuple[Scorer, Artifact]:
+    """A function for mapInArrow that adds the model's scores to batches, and the model's artifact.
 
     The model is loaded once per Python worker, from the directory, so the directory must be reachable from there.
 
@@ -38,9 +39,10 @@ def build_scorer(directory: str | Path, field: str, columns: Sequence[str]) -> t
     def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         model = _load_once(path, field, fingerprint)
         for batch in batches:
-            yield score_batch(model, batch, names)
+            if batch.num_rows:  # a list column of no rows does not tell its length
+                yield score_batch(model, batch, names)
 
-    return score, fingerprint
+    return score, artifact
 
 
 @lru_cache(maxsize=2)
@@ -56,28 +58,49 @@ def score_batch(model: UnifiedModel, batch: pa.RecordBatch, columns: Sequence[st
     """Scores one batch.
 
     Args:
+        batch: at least one row.
         columns: of the result; scores by name (uncalibrated_logit float32, calibrated_logit and calibrated_score
             float64), anything else is taken from the batch.
 
     Raises:
-        ScoringError: an input column is missing.
+        ScoringError: a column is missing, a list column has lists of different lengths, or a field value id is
+            unknown to the calibrator.
     """
     inputs = {name: _to_tensor(batch, name, model.field) for name in model.columns}
+    if model.calibrator is not None:
+        _check_ids(inputs["field_value_id"], model.calibrator.table.n_values, model.field)
     with torch.no_grad():
         scores = model(inputs)
     added: dict[str, Any] = {"uncalibrated_logit": scores.uncalibrated_logit.float()}
     if scores.calibrated_logit is not None:
         added |= {"calibrated_logit": scores.calibrated_logit, "calibrated_score": scores.calibrated_score}
-    arrays = [pa.array(added[name].numpy()) if name in added else batch.column(name) for name in columns]
+    arrays = [pa.array(added[n].numpy()) if n in added else batch.column(_require(batch, n)) for n in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def _to_tensor(batch: pa.RecordBatch, name: str, field: str) -> Tensor:
-    column = f"field_value_id_{field}" if name == "field_value_id" else name
-    if column not in batch.schema.names:
-        raise ScoringError(f"column {column} is missing; the batch has {', '.join(batch.schema.names)}")
-    array = batch.column(column)
+    array = batch.column(_require(batch, f"field_value_id_{field}" if name == "field_value_id" else name))
     if pa.types.is_list(array.type):
+        lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+        if np.any(lengths != lengths[0]):
+            raise ScoringError(
+                f"column {name}: lists of {lengths.min()} to {lengths.max()} numbers; all rows need the same number"
+            )
         values = array.flatten().to_numpy(zero_copy_only=False)
         return torch.from_numpy(np.array(values).reshape(len(array), -1))
     return torch.from_numpy(np.array(array.to_numpy(zero_copy_only=False)))
+
+
+def _require(batch: pa.RecordBatch, column: str) -> str:
+    if column not in batch.schema.names:
+        raise ScoringError(f"column {column} is missing; the batch has {', '.join(batch.schema.names)}")
+    return column
+
+
+def _check_ids(field_value_id_B: Tensor, n_values: int, field: str) -> None:
+    low, high = int(field_value_id_B.min()), int(field_value_id_B.max())
+    if low < 0 or high >= n_values:
+        raise ScoringError(
+            f"field value ids of {field} from {low} to {high}, but the checkpoint knows 0 (unseen) to {n_values - 1}: "
+            "field_values is newer than the checkpoint; run train_calibrator again"
+        )

@@ -17,7 +17,7 @@ from adacalib.model.predictor import Predictor, build_predictor
 
 
 class NonFiniteScore(RuntimeError):
-    """The predictor gave a logit that is NaN or infinite."""
+    """The predictor gave a logit that is NaN or infinite, or an own logit is NaN."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class UnifiedModel(nn.Module):
         """Scores a batch. Un-calibrated logits are clipped to those of [1e-7, 1 − 1e-7].
 
         Raises:
-            NonFiniteScore: the predictor gave NaN or an infinite logit.
+            NonFiniteScore: the predictor gave NaN or an infinite logit, or an own logit is NaN.
         """
         if self.predictor is None:
             logit_B = columns["uncalibrated_logit"]
+            if torch.isnan(logit_B).any():
+                raise NonFiniteScore("an own logit is NaN, which has no place among the bins; reject its row before")
         else:
             logit_B = self.predictor(columns.get("predictor_features"), columns.get("predictor_category_ids"))
             if not torch.isfinite(logit_B).all():
@@ -113,7 +115,7 @@ def load_model(directory: str | Path, field: str) -> tuple[UnifiedModel, Artifac
             model = UnifiedModel(
                 predictor, restore_calibrator(unified["calibrator"], tensors["calibrator"]), unified["field"]
             )
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(
             f"{directory}: no predictor and no unified checkpoint ({error!r}); train it again"
         ) from error

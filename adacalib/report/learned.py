@@ -55,9 +55,9 @@ def _list_rows(training: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "expected responses at which a bin counts half by itself; very large: bins add nothing to level and slope",
         ),
         (
-            "auxiliary network",
+            "kept epoch",
             _show_network(training),
-            "epoch with the least held-out loss; epoch 0 means that features add nothing",
+            "epoch of training with the least held-out loss; 0: the network adds nothing",
         ),
     ]
 
@@ -81,4 +81,4 @@ def _show_network(training: Mapping[str, Any]) -> str:
         return ""
     kept = training.get("field_value_embedding")
     embedding = "" if kept is None else ", with field-value embedding" if kept else ", without field-value embedding"
-    return f"epoch {training['chosen_epoch']}{embedding}"
+    return f"{training['chosen_epoch']}{embedding}"

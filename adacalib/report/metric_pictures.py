@@ -38,8 +38,8 @@ def draw_field_rce(data: ReportData) -> Picture:
     return make_picture(
         "field_rce",
         "Field-RCE before and after",
-        "The mean relative error of the expected number of responses per field value; lower is better, and left of "
-        "the noise floor nobody can stay for reasons other than luck. Bars are 95 % intervals.",
+        "The mean relative error of the expected number of responses per field value; lower is better, and "
+        "only luck gets below the noise floor. Bars are 95 % intervals.",
         0.8 + 2.5 * n_rows,
         draw,
     )
@@ -122,14 +122,14 @@ def draw_field_value_reliability(data: ReportData) -> Picture | None:
             axes.set_title(f"{name}: {sum(after.n_samples):,} samples\n{per_bin} a bin")
             axes.set_xlabel("mean score")
             axes.set_ylabel("observed rate" if place % 3 == 0 else "")
-        panels[0].legend(loc="upper left")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
     return make_picture(
         "reliability_field_values",
         "Reliability of the most frequent field values",
         f"As above, one panel per value of {data.config.field}. A curve off the dashed line is a field effect that the "
         "score does not know. Bars are 95 % intervals of the observed rate.",
-        0.4 + 3.5 * n_rows,
+        0.7 + 3.5 * n_rows,
         draw,
     )
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from adacalib.report import tables
+from adacalib.report import run_tables, tables
 from adacalib.report.data import ReportData
 from adacalib.report.field_value_pictures import draw_pcoc, draw_residuals, find_largest_residuals
 from adacalib.report.glossary import GLOSSARY
@@ -61,16 +61,16 @@ def render_page(data: ReportData, pictures: Sequence[Picture]) -> str:
             field: tables.make_methods_table(methods) for field, methods in (metrics.get("other_fields") or {}).items()
         },
         paired=tables.make_paired_table(metrics),
-        input_counts=tables.make_input_table(data.input_counts, metrics),
-        fields=tables.make_fields_table(data.input_counts, metrics),
+        input_counts=run_tables.make_input_table(data.input_counts, metrics),
+        fields=run_tables.make_fields_table(data.input_counts, metrics),
         learned=make_learned_table(data),
         largest=tables.make_residuals_table(largest),
         all_values=tables.make_residuals_table(shown),
         n_left_out=len(data.field_values) - len(shown),
         level_drift=tables.make_level_drift_table(data.level_drift) if data.level_drift else None,
-        timings=tables.make_timings_table(data.status) if data.status else None,
-        versions=tables.make_versions_table(data),
-        config_text=tables.format_config(data),
+        timings=run_tables.make_timings_table(data.status) if data.status else None,
+        versions=run_tables.make_versions_table(data),
+        config_text=run_tables.format_config(data),
         glossary=GLOSSARY,
         field_value_count=len([value for value in data.labels if value > 0]),
     )

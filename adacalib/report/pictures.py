@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,8 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+log = logging.getLogger("adacalib")
 
 DPI = 150
 WIDTH = 10.0
@@ -86,8 +90,24 @@ def make_picture(name: str, title: str, caption: str, height: float, draw: Calla
         figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained", facecolor="white")
         draw(figure)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
+        with warnings.catch_warnings(record=True) as caught:
+            figure.savefig(buffer, format="png", metadata={"Software": None})
+    _pass_on(caught, name)
     return Picture(name, title, caption, buffer.getvalue(), round(WIDTH * DPI), round(height * DPI))
+
+
+def _pass_on(caught: list[warnings.WarningMessage], name: str) -> None:
+    """One line for all characters that no font here can draw; every other warning as it came."""
+    missing = [warning for warning in caught if "missing from font" in str(warning.message)]
+    if missing:
+        log.warning(
+            "figures/%s.png: no installed font has some characters of the labels, they show as boxes; the tables of "
+            "the report have them. Install a font that does (fonts-noto-cjk for Chinese and Japanese).",
+            name,
+        )
+    for warning in caught:
+        if warning not in missing:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def use_log_scale(axes: Axes, axis: str, ticks: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adacalib.config import STAGES
-from adacalib.report.data import METHODS, FieldValue, ReportData
+from adacalib.report.data import METHODS, FieldValue
 from adacalib.report.numbers import (
     UNDEFINED,
     compute_pcoc_band,
@@ -17,7 +15,6 @@ from adacalib.report.numbers import (
     show_count,
     show_metric,
     show_p_value,
-    show_seconds,
     show_signed,
 )
 
@@ -152,7 +149,7 @@ def make_paired_table(metrics: Mapping[str, Any]) -> Table:
 
 def _make_difference_cells(found: Mapping[str, Any] | None) -> list[Cell]:
     if found is None:
-        return [Cell(UNDEFINED), Cell(UNDEFINED), Cell(UNDEFINED), Cell("not known", is_number=False)]
+        return [Cell(UNDEFINED), Cell(UNDEFINED), Cell(UNDEFINED), Cell("not told apart", is_number=False)]
     low, high = found["interval"]
     word = "within noise" if found["p_value"] >= 0.05 else "better" if found["difference"] < 0 else "worse"
     return [
@@ -182,45 +179,10 @@ def make_residuals_table(values: Sequence[FieldValue]) -> Table:
                 Cell(f"{show(low, 3)} to {show(high, 3) if high < 1e6 else '∞'}"),
             ]
         )
-    headings = ["value", "samples, train ∪ dev", "samples, test", "observed Σy", "Σp − Σy before", "Σp − Σy after"]
-    return Table([*headings, "noise of Σp − Σy", "PCOC before", "PCOC after", "noise of PCOC"], rows)
-
-
-def make_input_table(counts: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
-    """What became of the input's rows."""
-    rejected = counts.get("rejected") or {}
-    rows = [
-        ("rows read", counts.get("n_input"), ""),
-        ("filtered out by row_filter", counts.get("n_filtered_out"), "by intention, not faulty"),
-        ("rejected as faulty", rejected.get("n_rejected"), "kept in table rejects"),
-        *((f"– {reason}", n, "") for reason, n in (rejected.get("reasons") or {}).items()),
-        ("accepted samples", counts.get("rows"), ""),
-        ("– in train and dev", metrics["n_fit"], "what is learned from"),
-        ("– in test", metrics["n_test"], "what this page measures on"),
-        ("scores clipped", counts.get("n_scores_clipped"), "to [1e-7, 1 − 1e-7]"),
-        *((f"nulls replaced in {name}", n, "by the mean") for name, n in (counts.get("imputed_nulls") or {}).items()),
-    ]
-    return Table(
-        ["input", "rows", "remark"],
-        [[Cell(name, is_number=False), Cell(show_count(n)), Cell(remark, is_number=False)] for name, n, remark in rows],
-    )
-
-
-def make_fields_table(counts: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
-    """Per field: its number of values, samples with null, empty and (in test) unseen value."""
-    fields = {metrics["field"]: metrics["methods"], **(metrics.get("other_fields") or {})}
-    rows = [
-        [
-            Cell(field, is_number=False),
-            *(
-                Cell(show_count((counts.get(f"n_{key}field_values") or {}).get(field)))
-                for key in ("", "null_", "empty_")
-            ),
-            Cell(show_count((methods["adacalib"].get("unseen") or {}).get("n_samples"))),
-        ]
-        for field, methods in fields.items()
-    ]
-    return Table(["field", "values", "samples (null)", "samples (empty)", "test samples (unseen)"], rows)
+    headings = ["value", "samples, train ∪ dev", "samples, test", "observed Σy"]
+    residual = "Σp\u00a0−\u00a0Σy"
+    headings += [f"{residual} before", f"{residual} after", f"noise of {residual}"]
+    return Table([*headings, "PCOC before", "PCOC after", "noise of PCOC"], rows)
 
 
 def make_level_drift_table(drift: Mapping[str, Mapping[str, float]]) -> Table:
@@ -241,44 +203,3 @@ def make_level_drift_table(drift: Mapping[str, Mapping[str, float]]) -> Table:
             for key, found in drift.items()
         ],
     )
-
-
-def make_timings_table(status: Mapping[str, Any]) -> Table:
-    """Seconds of every stage that status.json knows; the report itself is still under way and left out."""
-    known = status.get("stages") or {}
-    stages = [stage for stage in STAGES if stage in known and stage != "report"]
-    rows = [
-        [
-            Cell(stage, is_number=False),
-            Cell(str(known[stage].get("state")), is_number=False),
-            Cell(_show_time(known[stage].get("started")), is_number=False),
-            Cell(show_seconds(known[stage].get("seconds"))),
-        ]
-        for stage in stages
-    ]
-    total = sum(known[stage].get("seconds") or 0.0 for stage in stages)
-    text = [Cell("together", is_number=False), Cell("", is_number=False), Cell("", is_number=False)]
-    return Table(["stage", "state", "started", "time"], [*rows, [*text, Cell(show_seconds(total))]])
-
-
-def _show_time(text: str | None) -> str:
-    return UNDEFINED if text is None else text.replace("T", " ").replace("+00:00", " UTC")
-
-
-def make_versions_table(data: ReportData) -> Table:
-    """Versions, seed and fingerprints: what one needs to get the same again."""
-    versions = (data.status or {}).get("versions") or {}
-    rows = {
-        **{name: version or "not there" for name, version in versions.items()},
-        "seed": str(data.config.seed),
-        "input": str(data.input_counts.get("input", UNDEFINED)),
-        "input fingerprint": str(data.input_counts.get("input_fingerprint", UNDEFINED)),
-    }
-    return Table(
-        ["what", "which"], [[Cell(name, is_number=False), Cell(text, is_number=False)] for name, text in rows.items()]
-    )
-
-
-def format_config(data: ReportData) -> str:
-    """The configuration in force as JSON."""
-    return json.dumps(data.config.model_dump(mode="json"), indent=2, ensure_ascii=False)

@@ -31,6 +31,8 @@ def draw_functions(data: ReportData) -> Picture | None:
             _draw_function(axes, function)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
+    is_robust = data.config.calibrator.mode == "robust"
+    sparse = " Where samples are few, the function leans on what all values have in common." if is_robust else ""
     has_network = data.config.has_auxiliary_network
     before_features = " before what the auxiliary network adds for the sample's features" if has_network else ""
     return make_picture(
@@ -38,8 +40,7 @@ def draw_functions(data: ReportData) -> Picture | None:
         "Learned functions over their posteriors",
         f"Four values of {data.config.field} of different frequency, or as many as there are. Points: the response "
         "rate observed in each bin of train ∪ dev with its 95 % interval. Lines run through the bounds between bins: "
-        f"the un-calibrated score there, and what the learned function makes of it{before_features}. Where samples "
-        "are few, the function leans on what all values have in common rather than on the points.",
+        f"the un-calibrated score there, and what the learned function makes of it{before_features}.{sparse}",
         0.6 + 3.6 * n_rows,
         draw,
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from adacalib.report.data import METHODS
 from adacalib.report.numbers import show_metric, show_p_value
 
-Outcome = Literal["better", "worse", "mixed", "within noise", "not known"]
+Outcome = Literal["better", "worse", "mixed", "within noise", "not told apart"]
 
 SIGNIFICANCE = 0.05
 """A paired difference counts below this p value."""
@@ -23,7 +23,8 @@ class Comparison:
     """AdaCalib against another method in one metric.
 
     Attributes:
-        outcome: better, worse, within noise, or not known (the metric or its spread is not defined).
+        outcome: better, worse, within noise (by their paired difference), or not told apart (the metric or its
+            spread is not defined, or all there is are two intervals that overlap).
         words: half a sentence with the figures and the evidence.
     """
 
@@ -36,19 +37,19 @@ class Verdict:
     """AdaCalib against another method.
 
     Attributes:
-        other: the other method, as it is shown.
         outcome: mixed where one metric is better and the other worse.
+        title: says it in a few words.
         sentence: says it with figures.
     """
 
-    other: str
     outcome: Outcome
+    title: str
     sentence: str
 
 
 def compare(metrics: Mapping[str, Any], other: str, metric: str) -> Comparison:
-    """Compares AdaCalib with another method, by their paired difference where metrics.json has it, else by whether
-    their separate intervals overlap (which sees less).
+    """Compares AdaCalib with another method, by their paired difference where metrics.json has it, else by their
+    separate intervals: apart they tell, but overlapping they do not mean that the difference is noise.
 
     Args:
         metrics: the content of metrics.json, or of one of its other fields with the key methods.
@@ -58,7 +59,7 @@ def compare(metrics: Mapping[str, Any], other: str, metric: str) -> Comparison:
     ours, theirs = metrics["methods"]["adacalib"], metrics["methods"][other]
     before, after = theirs.get(metric), ours.get(metric)
     if before is None or after is None:
-        return Comparison("not known", f"{NAMES[metric]} is not defined on this test set")
+        return Comparison("not told apart", f"{NAMES[metric]} is not defined on this test set")
     shown = [show_metric(metric, value) for value in (before, after)]
     verb = "stays at" if shown[0] == shown[1] else "falls from" if after < before else "rises from"
     words = f"{NAMES[metric]} {verb} {shown[0]}" + ("" if shown[0] == shown[1] else f" to {shown[1]}")
@@ -69,10 +70,12 @@ def compare(metrics: Mapping[str, Any], other: str, metric: str) -> Comparison:
     else:
         intervals = [values.get("intervals", {}).get(metric) for values in (ours, theirs)]
         if None in intervals:
-            return Comparison("not known", f"{words} (too few test samples for an interval)")
+            return Comparison("not told apart", f"{words} (too few test samples for an interval)")
         (low, high), (other_low, other_high) = intervals
         significant = high < other_low or other_high < low
-        evidence = "intervals apart" if significant else "intervals overlap, within noise"
+        if not significant:
+            return Comparison("not told apart", f"{words} (intervals overlap)")
+        evidence = "intervals apart"
     outcome: Outcome = "within noise" if not significant else "better" if after < before else "worse"
     return Comparison(outcome, f"{words} ({evidence})")
 
@@ -88,15 +91,15 @@ def judge(metrics: Mapping[str, Any], other: str) -> Verdict:
     """
     comparisons = [compare(metrics, other, metric) for metric in NAMES]
     outcome = _join({comparison.outcome for comparison in comparisons})
-    said = {
-        "better": "AdaCalib is better",
-        "worse": "AdaCalib is worse",
-        "mixed": "AdaCalib is better in one metric and worse in the other",
-        "within noise": "the difference is within noise",
-        "not known": "this test set cannot tell",
+    name = METHODS[other]
+    title = {
+        "better": f"Better than {name}",
+        "worse": f"Worse than {name}",
+        "mixed": f"Mixed against {name}",
+        "within noise": f"Within noise of {name}",
+        "not told apart": f"Not told apart from {name}",
     }[outcome]
-    words = "; ".join(comparison.words for comparison in comparisons)
-    return Verdict(METHODS[other], outcome, f"Against {METHODS[other]}, {said}: {words}.")
+    return Verdict(outcome, title, f"Compared with {name}, " + "; ".join(found.words for found in comparisons) + ".")
 
 
 def describe_reach(metrics: Mapping[str, Any]) -> str | None:
@@ -119,4 +122,4 @@ def _join(outcomes: set[Outcome]) -> Outcome:
     for outcome in ("better", "worse", "within noise"):
         if outcome in outcomes:
             return outcome
-    return "not known"
+    return "not told apart"

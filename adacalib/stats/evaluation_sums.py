@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from adacalib.cells.grouped_sums import GroupedSums
-from adacalib.cells.logit_cells import LogitCells, cells_from_columns
+from adacalib.cells.logit_cells import PROBABILITY_LIMIT, LogitCells, cells_from_columns
 from adacalib.cells.terciles import compute_tercile_starts
 from adacalib.schemas import id_column
 from adacalib.stats.logit_cells import assign_cell
@@ -27,7 +27,6 @@ Predict = Callable[[npt.NDArray[np.float64], npt.NDArray[np.int64]], npt.NDArray
 SCORE_CELLS_PER_LOGIT = 512
 """Cells of a method's own score for AUC and reliability; the error they cause is computed and reported."""
 
-_CLIP = 1e-7
 _SALT_GROUP = 3
 
 
@@ -83,7 +82,7 @@ def sum_by_group(
         F.sum(label.cast("long")).alias("n_responses"),
     ]
     for method in methods:
-        score = F.greatest(F.lit(_CLIP), F.least(F.lit(1 - _CLIP), F.col(score_column(method))))
+        score = F.greatest(F.lit(PROBABILITY_LIMIT), F.least(F.lit(1 - PROBABILITY_LIMIT), F.col(score_column(method))))
         loss = -F.when(label == 1, F.log(score)).otherwise(F.log1p(-score))
         sums += [
             F.sum(weight * F.col(score_column(method))).alias(f"score_{method}"),
@@ -138,7 +137,7 @@ def collect_cells(logit_cells: DataFrame, n_values: int) -> LogitCells:
 
 
 def _score_cell(score: Column) -> Column:
-    clipped = F.greatest(F.lit(_CLIP), F.least(F.lit(1 - _CLIP), score))
+    clipped = F.greatest(F.lit(PROBABILITY_LIMIT), F.least(F.lit(1 - PROBABILITY_LIMIT), score))
     return F.floor((F.log(clipped) - F.log1p(-clipped)) * F.lit(SCORE_CELLS_PER_LOGIT)).cast("int")
 
 

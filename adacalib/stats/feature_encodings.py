@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from adacalib.schemas import FEATURE_ENCODINGS
+
+_SIGNIFICANT_DIGITS = 6
+
+
+class FeatureError(ValueError):
+    """A numeric feature cannot be standardised."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,16 @@ class NumericEncoding:
 def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> list[NumericEncoding]:
     """Mean and standard deviation per numeric component, over the rows given (train ∪ dev).
 
-    Both are rounded to 6 significant digits: a double sum's last bits depend on the partitioning, the encoded feature
-    must not. A constant or always-null component gets scale 1.
+    Both are rounded to 6 significant digits of the deviation: a double sum's last bits depend on the partitioning, the
+    encoded feature must not. (Digits of the mean itself would leave seconds since 1970 many deviations off.) A constant
+    component has itself as mean and scale 1, an always-null one 0 and 1.
 
     Args:
         rows: with column `numeric`, the array of all components.
         lengths: feature → its array length, None for a plain number; in the order of the array.
+
+    Raises:
+        FeatureError: values are so large that their squares overflow.
     """
     places = [
         (name, component) for name, length in lengths.items() for component in range(1 if length is None else length)
@@ -43,19 +54,30 @@ def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> 
         *(F.avg(x).alias(f"mean_{i}") for i, x in enumerate(element)),
         *(F.stddev_pop(x).alias(f"scale_{i}") for i, x in enumerate(element)),
         *(F.count(x).alias(f"count_{i}") for i, x in enumerate(element)),
+        *(F.min(x).alias(f"min_{i}") for i, x in enumerate(element)),
+        *(F.max(x).alias(f"max_{i}") for i, x in enumerate(element)),
     ).first()
     if totals is None:
         raise ValueError("an aggregate without groups gave no row")
     return [
         NumericEncoding(
-            feature=feature,
-            component=component,
-            mean=_round(totals[f"mean_{i}"] or 0.0),
-            scale=_round(totals[f"scale_{i}"] or 0.0) or 1.0,
-            n_nulls=totals["n"] - totals[f"count_{i}"],
+            feature, component, *_find_mean_and_scale(feature, totals, i), totals["n"] - totals[f"count_{i}"]
         )
         for i, (feature, component) in enumerate(places)
     ]
+
+
+def _find_mean_and_scale(feature: str, totals: Row, i: int) -> tuple[float, float]:
+    least, most, spread = totals[f"min_{i}"], totals[f"max_{i}"], totals[f"scale_{i}"]
+    if least == most:  # both null, or a constant: its computed deviation may be a residue such as 1e-7
+        return least or 0.0, 1.0
+    if not math.isfinite(spread):
+        raise FeatureError(
+            f"features.numeric.{feature}: values from {least:g} to {most:g} have no finite standard deviation; "
+            "write a smaller unit or a logarithm into its expression"
+        )
+    digits = _SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(spread))
+    return round(totals[f"mean_{i}"], digits), round(spread, digits)
 
 
 def encode_numeric(encodings: Sequence[NumericEncoding], features: Sequence[str]) -> Column:
@@ -83,7 +105,3 @@ def build_feature_encodings(
     )
     numeric = [(e.feature, "numeric", e.component, None, None, e.mean, e.scale) for e in encodings]
     return categories.unionByName(categories.sparkSession.createDataFrame(numeric, FEATURE_ENCODINGS))
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.6g}")

@@ -26,11 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from adacalib.cells.logit_cells import LOGIT_LIMIT, PROBABILITY_LIMIT
 from adacalib.config import SPLITS, InputConfig, RunConfig
-
-PROBABILITY_CLIP = 1e-7
-LOGIT_CLIP = 16.11809555148467
-"""Logit of 1 - PROBABILITY_CLIP."""
 
 _SECOND_SEED = 42
 
@@ -214,12 +211,12 @@ def _own_logit(score: Column | None, config: InputConfig) -> tuple[Column, Colum
     if score is None:
         return F.lit(None).cast("float"), F.lit(False)
     if config.score_kind == "probability":
-        low, high = PROBABILITY_CLIP, 1 - PROBABILITY_CLIP
+        low, high = PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT
         # a faulty score's logarithm is never taken: ANSI mode or not, such a row only carries its reasons
         usable = F.when((score >= 0) & (score <= 1), score).otherwise(F.lit(0.5))
         logit = compute_logit(F.greatest(F.lit(low), F.least(F.lit(high), usable)))
     else:
-        low, high = -LOGIT_CLIP, LOGIT_CLIP
+        low, high = -LOGIT_LIMIT, LOGIT_LIMIT
         logit = F.greatest(F.lit(low), F.least(F.lit(high), score))
     return logit.cast("float"), (score < low) | (score > high)
 

@@ -13,6 +13,7 @@ from adacalib.stats.feature_encodings import NumericEncoding, encode_numeric
 from adacalib.stats.field_values import join_value_ids
 
 _HASH_PARTS = 1_000_000
+_SHARE_TOLERANCE = 1e-9  # .1 + .2 is a hair more than .3
 
 
 def split_by_hash(row_hash: Column, split: SplitConfig, seed: int) -> Column:
@@ -41,7 +42,7 @@ def find_split_dates(rows: DataFrame, split: SplitConfig) -> tuple[object, objec
         before = 0
         end = days[0]["date"]
         for day in days:
-            if before >= share * total:
+            if before >= share * total * (1 - _SHARE_TOLERANCE):
                 break
             end = day["date"]
             before += day["count"]

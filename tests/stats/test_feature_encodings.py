@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from adacalib.stats.feature_encodings import (
+    FeatureError,
     NumericEncoding,
     build_feature_encodings,
     encode_numeric,
@@ -65,6 +66,11 @@ def test_large_offset_is_taken_off_exactly(spark: SparkSession, offset: float) -
     encoded = np.array([row["v"] for row in collect_rows(rows.select(encode_numeric(encodings, ("x",)).alias("v")))])
     np.testing.assert_allclose([encoded.mean(), encoded.std()], [0, 1], atol=1e-4)
     assert encodings[1] == NumericEncoding("constant", 0, offset, 1.0, 0)
+
+
+def test_overflowing_feature_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(FeatureError, match=r"features.numeric.x: values from -1e\+200 to 1e\+200 have no finite"):
+        learn_numeric_encodings(make_rows(spark, [[1e200], [-1e200]]), {"x": None})
 
 
 def test_table_holds_what_a_service_needs(spark: SparkSession) -> None:

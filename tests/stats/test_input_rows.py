@@ -148,7 +148,7 @@ def test_all_unfit_columns_are_listed_at_once(spark: SparkSession) -> None:
     )
     faults = find_input_faults(make_raw(spark, [GOOD]), config)
     expected = [
-        r"input.row_filter: 'x \+' is no Spark SQL expression: .*PARSE_SYNTAX_ERROR",
+        r"input.row_filter: 'x \+': .*PARSE_SYNTAX_ERROR",
         "input.label: 'shop' is string, expected a number or condition",
         "input.score: 'skore': .*UNRESOLVED_COLUMN.*`skore`",
         "input.weight: 'a' is array<double>, expected a number",

@@ -1,0 +1,152 @@
+"""Samples: splits, ids, encoded rows."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from adacalib.config import SplitConfig
+from adacalib.schemas import check_schema
+from adacalib.schemas import samples as samples_schema
+from adacalib.stats.feature_encodings import NumericEncoding
+from adacalib.stats.field_values import assign_value_ids
+from adacalib.stats.samples import (
+    assign_sample_ids,
+    build_samples,
+    count_samples,
+    find_empty_splits,
+    find_split_dates,
+    split_by_date,
+    split_by_hash,
+)
+from tests.assert_table import assert_table, collect_rows
+from tests.small_runs import make_config
+
+DAY = date(2024, 3, 1)
+
+
+def days(*counts: int) -> list[tuple[date]]:
+    return [(DAY + timedelta(days=i),) for i, count in enumerate(counts) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "shares", "last_train", "last_dev"),
+    [
+        ((2, 2, 2, 2, 2), (0.6, 0.2, 0.2), 2, 3),
+        ((5, 1, 1, 1, 2), (0.5, 0.2, 0.3), 0, 2),
+        ((9, 1), (0.6, 0.2, 0.2), 0, 0),  # the first day is more than train and dev: the second is all of test
+        ((1, 9), (0.6, 0.2, 0.2), 1, 1),  # the second day begins within train
+        ((2, 2, 1, 5), (0.1, 0.2, 0.7), 0, 1),  # .1 + .2 is a hair more than .3: the third day must not slip in
+        ((1, 1, 1), (0.5, 0.0, 0.5), 1, 1),
+    ],
+)
+def test_split_dates_by_hand(
+    spark: SparkSession, counts: tuple[int, ...], shares: tuple[float, float, float], last_train: int, last_dev: int
+) -> None:
+    split = SplitConfig(by="date", train=shares[0], dev=shares[1], test=shares[2])
+    rows = spark.createDataFrame(days(*counts), "date date")
+    assert find_split_dates(rows, split) == (DAY + timedelta(days=last_train), DAY + timedelta(days=last_dev))
+
+
+def test_date_split_is_closed_at_its_ends(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(days(1, 1, 1, 1), "date date")
+    found = rows.select("date", split_by_date(F.col("date"), DAY, DAY + timedelta(days=2)).alias("s"))
+    assert [row["s"] for row in collect_rows(found, ["date"])] == ["train", "dev", "dev", "test"]
+
+
+def test_hash_split_keeps_its_shares_and_repeated_rows_together(spark: SparkSession) -> None:
+    split = SplitConfig(train=0.5, dev=0.3, test=0.2)
+    rows = spark.range(4000).select((F.col("id") % 2000).alias("h"))
+    dealt = [
+        {row.h: row.s for row in rows.select("h", split_by_hash(F.col("h"), split, seed).alias("s")).collect()}
+        for seed in (1, 1, 2)
+    ]
+    assert dealt[0] == dealt[1] != dealt[2]
+    assert rows.select("h", split_by_hash(F.col("h"), split, 1).alias("s")).distinct().count() == 2000
+    counts = [list(dealt[0].values()).count(name) for name in ("train", "dev", "test")]
+    for count, expected in zip(counts, (1000, 600, 400), strict=True):
+        assert abs(count - expected) < 112  # five standard deviations of the largest
+
+
+def test_split_without_dev_has_none(spark: SparkSession) -> None:
+    split = SplitConfig(train=0.5, dev=0.0, test=0.5)
+    found = spark.range(500).select(split_by_hash(F.col("id"), split, 7).alias("s")).distinct()
+    assert {row.s for row in found.collect()} == {"train", "test"}
+
+
+def test_sample_ids_are_unique_where_rows_repeat_and_hashes_collide(spark: SparkSession) -> None:
+    # hash 255 occurs 3 times, two of them with another second hash: a collision keeps its order of the second hash
+    rows = spark.createDataFrame(
+        [(255, 9, "x"), (255, 9, "x"), (255, 5, "y"), (-1, 1, "z")], "row_hash long, second_hash long, v string"
+    )
+    for n_partitions in (1, 4):
+        found = assign_sample_ids(rows.repartition(3), n_partitions)
+        assert {(row["sample_id"], row["v"]) for row in collect_rows(found)} == {
+            ("ff-1", "y"),
+            ("ff-2", "x"),
+            ("ff-3", "x"),
+            ("ffffffffffffffff-1", "z"),
+        }
+        assert found.rdd.getNumPartitions() == n_partitions
+
+
+INPUT = (
+    "sample_id string, row_key string, label double, weight double, date date, own_logit float, split string, "
+    "field__shop string, field__town string, category__kind string, numeric array<double>"
+)
+ROWS = [
+    ("1-1", None, 1.0, 1.0, None, 0.5, "train", "a", "t", "u", [10.0, 1.0]),
+    ("2-1", "k", 0.0, 2.0, DAY, -0.5, "dev", "a", None, None, [None, 3.0]),
+    ("3-1", None, 1.0, 1.0, None, 0.0, "test", "new", "t", "new", [8.0, 2.0]),
+]
+
+
+def test_samples_by_hand(spark: SparkSession) -> None:
+    # ids: shop a 1; town null 1, t 2 (one row each, null first); kind null 1, u 2; "new" is unseen
+    config = make_config(
+        Path("nowhere"),
+        {
+            "fields": ["shop", "town"],
+            "features": {"numeric": ["x", "y"], "categorical": ["kind"]},
+            "predictor": {"features": ["kind"]},
+            "calibrator": {"auxiliary": {"features": ["y", "kind"]}},
+        },
+    )
+    rows = spark.createDataFrame(ROWS, INPUT)
+    columns = {"shop": "field__shop", "town": "field__town", "category__kind": "category__kind"}
+    value_ids = assign_value_ids(rows.filter("split != 'test'"), columns)
+    encodings = [NumericEncoding("x", 0, 9.0, 1.0, 0), NumericEncoding("y", 0, 1.0, 2.0, 0)]
+    table = build_samples(rows, value_ids, encodings, config, broadcast=True)
+    check_schema(table.schema, samples_schema(config.fields), "samples")
+    names = (
+        "sample_id", "row_key", "label", "weight", "date", "field_value_id_shop", "field_value_id_town", "own_logit",
+        "predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids", "split",
+    )  # fmt: skip
+    expected = [
+        ("1-1", None, 1, 1.0, None, 1, 2, 0.5, [], [2], [0.0], [2], "train"),
+        ("2-1", "k", 0, 2.0, DAY, 1, 1, -0.5, [], [1], [1.0], [1], "dev"),
+        ("3-1", None, 1, 1.0, None, 0, 2, 0.0, [], [0], [0.5], [0], "test"),
+    ]
+    assert_table(table, [dict(zip(names, row, strict=True)) for row in expected], ["sample_id"])
+
+
+def test_counts_per_split(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [("train", 1, 1), ("train", 0, 2), ("test", 1, 0), ("test", 0, 0), ("test", 1, 1)],
+        "split string, label byte, field_value_id_f int",
+    )
+    expected = [
+        {"split": "train", "n_samples": 2, "n_responses": 1, "n_unseen_f": 0},
+        {"split": "test", "n_samples": 3, "n_responses": 2, "n_unseen_f": 2},
+    ]
+    assert_table(count_samples(rows, ["f"]), expected, ["split"])
+
+
+def test_empty_splits_are_named_but_an_unwanted_dev_is_none() -> None:
+    assert find_empty_splits({"train": 3, "dev": 1, "test": 1}, SplitConfig()) == []
+    assert find_empty_splits({"train": 3}, SplitConfig()) == ["dev", "test"]
+    assert find_empty_splits({"train": 3, "test": 1}, SplitConfig(train=0.8, dev=0.0, test=0.2)) == []
