@@ -32,6 +32,8 @@ def make_metrics_table(metrics: dict[str, Any]) -> Table:
     """
     table = Table(
         box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
         title=f"{metrics['field']}: {metrics['n_test']:,} test samples, calibrated on {metrics['n_fit']:,}",
         caption=_caption(metrics),
         caption_justify="left",
@@ -51,7 +53,7 @@ def make_other_fields_table(metrics: dict[str, Any]) -> Table | None:
     fields = metrics.get("other_fields") or {}
     if not fields:
         return None
-    table = Table(title="other fields, evaluated only: Field-RCE", box=SIMPLE_HEAD)
+    table = Table(title="other fields, evaluated only: Field-RCE", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("field")
     for label in (*METHODS.values(), "floor"):
         table.add_column(label, justify="right")

@@ -44,7 +44,7 @@ def describe_methods(
 
 
 def describe_differences(sums: GroupedSums, method: str, other: str, interval_level: float) -> dict[str, Any]:
-    """Paired differences, method − other, per metric; None where one is not defined (see `compute_paired_difference`)."""
+    """Paired differences, method − other, per metric; None where not defined (see `compute_paired_difference`)."""
     described: dict[str, Any] = {}
     for metric in PAIRED_METRICS:
         difference = compute_paired_difference(sums, method, other, metric, interval_level)
