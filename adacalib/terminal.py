@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 METHODS = {
@@ -31,16 +30,17 @@ def make_metrics_table(metrics: dict[str, Any]) -> Table:
         metrics: the document of metrics.json. A metric that is null (undefined on this test set) shows as –.
     """
     table = Table(
-        box=SIMPLE_HEAD,
+        box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
         title=f"{metrics['field']}: {metrics['n_test']:,} test samples, calibrated on {metrics['n_fit']:,}",
         caption=_caption(metrics),
+        title_justify="left",
         caption_justify="left",
     )
     table.add_column("method", no_wrap=True)
     for heading, _ in _COLUMNS.values():
-        table.add_column(heading, justify="right")
+        table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     for method, label in METHODS.items():
         values = metrics["methods"][method]
         cells = (show(values.get(key), digits) for key, (_, digits) in _COLUMNS.items())
@@ -53,7 +53,13 @@ def make_other_fields_table(metrics: dict[str, Any]) -> Table | None:
     fields = metrics.get("other_fields") or {}
     if not fields:
         return None
-    table = Table(title="other fields, evaluated only: Field-RCE", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title="other fields, evaluated only: Field-RCE",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     table.add_column("field")
     for label in (*METHODS.values(), "floor"):
         table.add_column(label, justify="right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 from typing import Any
 
 from rich.console import Console
@@ -47,7 +48,7 @@ def render(table: Table) -> str:
 
 
 def read_cells(row: str) -> list[str]:
-    return [cell.strip() for cell in row.strip("│").split("│")]
+    return re.split(r"\s{2,}", row.strip())
 
 
 def test_table_has_each_method_and_the_floors_below() -> None:

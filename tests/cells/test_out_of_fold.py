@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
+from adacalib.cells.functions import BinFunctions, interpolate
+from adacalib.cells.logit_cells import cells_from_columns, join_cells
+from adacalib.cells.out_of_fold import (
+    N_DEALT_FOLDS,
+    RobustSwitches,
+    deal_folds,
+    fit_field_part,
+    leave_fold_out,
+    split_by_time,
+)
+from adacalib.cells.robust import fit_robust
+from tests.cells.small_world import draw_rows
+
+N_VALUES = 9
+PLAIN = RobustSwitches(do_no_harm=False)
+
+
+def make_columns(n_rows=4000, seed=3, effect=1.0, n_days=0):
+    """One table row per sample, folds dealt at random."""
+    (z, s, y, _), _ = draw_rows(n_rows, N_VALUES - 1, seed, effect)
+    rng = np.random.default_rng(seed)
+    weight = rng.choice([0.5, 1.0, 2.0], n_rows)
+    columns = {
+        "field_value_id": z,
+        "cell": np.floor(32 * s).astype(np.int64),
+        "fold": rng.integers(0, 4, n_rows),
+        "n_samples": np.ones(n_rows, np.int64),
+        "n_responses": y,
+        "sum_weight": weight,
+        "sum_weight_responses": weight * y,
+        "sum_weight_logit": weight * s,
+    }
+    return columns | ({"date": rng.integers(0, n_days, n_rows)} if n_days else {})
+
+
+def fit(columns, switches=PLAIN, n_folds=4, seed=1):
+    folds = deal_folds(columns, N_VALUES, n_folds, seed)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+    return fit_field_part(columns, N_VALUES, folds, bounds, switches, seed)
+
+
+def assert_equal_functions(actual: BinFunctions, expected: BinFunctions) -> None:
+    for name in ("bin_bounds_VJ", "knots_VJ", "n_bins_V", "slope_lower_V", "slope_upper_V"):
+        np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("fold", range(4))
+def test_labels_of_a_fold_do_not_reach_its_own_functions(fold):
+    columns = make_columns()
+    turned = columns["fold"] == fold
+    other = columns | {
+        name: np.where(turned, columns[total] - columns[name], columns[name])
+        for name, total in (("n_responses", "n_samples"), ("sum_weight_responses", "sum_weight"))
+    }
+    before, after = fit(columns), fit(other)
+    assert_equal_functions(after.fold_functions[fold], before.fold_functions[fold])
+    for place in range(4):  # everybody else saw them
+        if place != fold:
+            moved = np.abs(after.fold_functions[place].knots_VJ - before.fold_functions[place].knots_VJ)
+            assert moved.max() > 0.1
+    assert np.abs(after.functions.knots_VJ - before.functions.knots_VJ).max() > 0.1
+
+
+def test_each_fit_is_fit_robust_on_the_rows_that_the_fold_leaves():
+    columns = make_columns()
+    found = fit(columns)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+    for fold in range(4):
+        rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
+        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds).functions
+        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.knots_VJ, atol=1e-6)
+    whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds)
+    assert_equal_functions(found.functions, whole.functions)
+    np.testing.assert_array_equal(found.level_V, whole.effects.level_V)
+    assert found.level_V[0] == 0
+
+
+def test_mean_logit_by_hand():
+    # weights 3 of 4 respond: log 3; of one class, half a response of 4 short of it: 3.5·... = log((4 + .5)/.5) = log 9
+    columns = {
+        "field_value_id": np.array([1, 1, 2, 2]),
+        "cell": np.array([0, 1, 2, 3]),
+        "fold": np.arange(4),
+        "n_samples": np.ones(4, np.int64),
+        "n_responses": np.array([1, 1, 1, 0]),
+        "sum_weight": np.ones(4),
+        "sum_weight_responses": np.array([1.0, 1.0, 1.0, 0.0]),
+        "sum_weight_logit": np.array([0.0, 1.0, 2.0, 3.0]) / 32,
+    }
+    assert fit(columns).mean_logit == pytest.approx(np.log(3))
+    ones = columns | {"n_responses": np.ones(4, np.int64), "sum_weight_responses": np.ones(4)}
+    assert fit(ones).mean_logit == pytest.approx(np.log(9))
+
+
+def test_the_table_gives_its_own_folds_and_one_fold_is_dealt():
+    columns = make_columns()
+    own = deal_folds(columns, N_VALUES, 4, seed=1)
+    for fold, cells in enumerate(own):
+        assert cells.n_samples.sum() == np.sum(columns["fold"] == fold)
+    dealt = deal_folds(columns, N_VALUES, 1, seed=1)
+    assert len(dealt) == N_DEALT_FOLDS
+    for folds in (own, dealt):
+        whole, again = cells_from_columns(columns, N_VALUES), join_cells(folds)
+        np.testing.assert_array_equal(again.n_samples, whole.n_samples)
+        np.testing.assert_array_equal(again.n_responses, whole.n_responses)
+        np.testing.assert_allclose(again.weight, whole.weight)
+        for fold in range(len(folds)):
+            rest = leave_fold_out(folds, fold).n_samples.sum()
+            assert rest == whole.n_samples.sum() - folds[fold].n_samples.sum()
+    again = deal_folds(columns, N_VALUES, 1, seed=1)
+    np.testing.assert_array_equal(again[0].n_responses, dealt[0].n_responses)
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(1.0, "robust"), (0.0, "global_curve")])
+def test_step_8_chooses_by_held_out_loss(effect, expected):
+    # the seeds of the no-effect world are ones where noise speaks against robust mode by a hair
+    found = fit(make_columns(20_000, seed=5, effect=effect), RobustSwitches())
+    assert found.chosen == expected
+    told = found.diagnostics
+    better = "held_out_loss_robust" if expected == "robust" else "held_out_loss_global_curve"
+    assert told[better] == min(told["held_out_loss_robust"], told["held_out_loss_global_curve"])
+    assert told["do_no_harm"] is True
+    if expected == "global_curve":
+        assert not found.level_V.any()
+        line = np.linspace(-4, 0, 30)
+        # all values have one curve, up to the places of their bounds
+        curves = [interpolate(found.functions, np.full(30, i), line) for i in range(1, N_VALUES)]
+        assert np.ptp(curves, axis=0).max() < 0.3
+    else:
+        assert np.abs(found.level_V).max() > 0.3
+
+
+def test_the_choice_can_be_switched_off():
+    found = fit(make_columns(2000, effect=0.0))
+    assert found.chosen == "robust"
+    assert found.diagnostics["held_out_loss_robust"] is None
+    assert found.diagnostics["do_no_harm"] is False
+
+
+def test_step_8_looks_at_later_days_where_there_are_dates():
+    # effects of the early days are turned round on the last of 10 days: robust mode does harm there
+    columns = make_columns(20_000, seed=6, n_days=10)
+    late = columns["date"] >= 7
+    for name, total in (("n_responses", "n_samples"), ("sum_weight_responses", "sum_weight")):
+        columns[name] = np.where(late, columns[total] - columns[name], columns[name])
+    assert fit(columns, RobustSwitches()).chosen == "global_curve"
+    undated = {name: values for name, values in columns.items() if name != "date"}
+    assert fit(undated, RobustSwitches()).chosen == "robust"
+
+
+def test_split_by_time_by_hand():
+    # 2, 5, 1, 2 samples on days 3, 4, 8, 9; 70 % of 10 is reached on day 4
+    columns = {"date": np.array([9, 3, 4, 8]), "n_samples": np.array([2, 2, 5, 1])}
+    early, late = split_by_time(columns, 0.7)
+    assert early["date"].tolist() == [3, 4]
+    assert late["date"].tolist() == [9, 8]
+    # the last day is always held out, even where the share is reached on it only
+    early, late = split_by_time({"date": np.array([1, 2]), "n_samples": np.array([1, 9])}, 0.7)
+    assert (early["date"].tolist(), late["date"].tolist()) == ([1], [2])
+    assert split_by_time({"date": np.array([5, 5]), "n_samples": np.array([1, 9])}, 0.7) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 50)), min_size=1, max_size=30), st.floats(0.1, 0.9))
+def test_split_by_time_cuts_between_days_and_loses_nothing(rows, share):
+    days, counts = (np.array(column) for column in zip(*rows, strict=True))
+    parts = split_by_time({"date": days, "n_samples": counts}, share)
+    if len(set(days)) == 1:
+        assert parts is None
+        return
+    early, late = parts
+    assert len(early["date"]) > 0 and len(late["date"]) > 0
+    assert early["date"].max() < late["date"].min()
+    assert early["n_samples"].sum() + late["n_samples"].sum() == counts.sum()
+    # no day less would have reached the share
+    before_last = early["n_samples"][early["date"] < early["date"].max()].sum()
+    assert before_last < share * counts.sum() + 1e-9
+
+
+def test_a_table_without_folds_is_refused():
+    columns = make_columns(50)
+    columns["fold"] = np.zeros(50, np.int64)
+    with pytest.raises(NoCellsError, match=r"all logit cells are in fold 0 of 4.*run from build_logit_cells"):
+        deal_folds(columns, N_VALUES, 4, seed=1)
