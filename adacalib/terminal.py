@@ -23,50 +23,35 @@ _COLUMNS = {
 }
 
 
-def make_metrics_table(metrics: dict[str, Any]) -> Table:
-    """One row per method for the calibrated field; floors and attainable levels in the caption.
+def make_metrics_tables(metrics: dict[str, Any]) -> list[Table]:
+    """One table per field, the calibrated one first: a row per method, floors and attainable levels below.
 
     Args:
         metrics: the document of metrics.json. A metric that is null (undefined on this test set) shows as –.
     """
+    samples = f"{metrics['n_test']:,} test samples, calibrated on {metrics['n_fit']:,}"
+    tables = [_make_table(f"{metrics['field']}: {samples}", metrics["methods"], metrics["reference_score"])]
+    for field, methods in (metrics.get("other_fields") or {}).items():
+        tables.append(_make_table(f"{field}: evaluated only, not calibrated", methods, metrics["reference_score"]))
+    return tables
+
+
+def _make_table(title: str, methods: dict[str, Any], reference: str) -> Table:
     table = Table(
+        title=title,
+        title_justify="left",
+        caption=_caption(methods["adacalib"], reference),
+        caption_justify="left",
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
-        title=f"{metrics['field']}: {metrics['n_test']:,} test samples, calibrated on {metrics['n_fit']:,}",
-        caption=_caption(metrics),
-        title_justify="left",
-        caption_justify="left",
     )
     table.add_column("method", no_wrap=True)
     for heading, _ in _COLUMNS.values():
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     for method, label in METHODS.items():
-        values = metrics["methods"][method]
-        cells = (show(values.get(key), digits) for key, (_, digits) in _COLUMNS.items())
+        cells = (show(methods[method].get(key), digits) for key, (_, digits) in _COLUMNS.items())
         table.add_row(label, *cells, style="bold" if method == "adacalib" else None)
-    return table
-
-
-def make_other_fields_table(metrics: dict[str, Any]) -> Table | None:
-    """Field-RCE of the fields that are evaluated but not calibrated, one row each; None when there are none."""
-    fields = metrics.get("other_fields") or {}
-    if not fields:
-        return None
-    table = Table(
-        title="other fields, evaluated only: Field-RCE",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("field")
-    for label in (*METHODS.values(), "floor"):
-        table.add_column(label, justify="right")
-    for field, content in fields.items():
-        methods = content.get("methods", content)
-        floor = methods["adacalib"].get("field_rce_noise_floor")
-        table.add_row(field, *(show(methods[method].get("field_rce"), 4) for method in METHODS), show(floor, 4))
     return table
 
 
@@ -75,10 +60,9 @@ def show(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _caption(metrics: dict[str, Any]) -> str:
-    values = metrics["methods"]["adacalib"]
+def _caption(values: dict[str, Any], reference: str) -> str:
     parts = []
     for key in ("field_rce", "field_rce_terciles"):
         floor, attainable = values.get(f"{key}_noise_floor"), values.get(f"{key}_attainable")
         parts.append(f"{_COLUMNS[key][0]}: noise floor {show(floor, 4)}, attainable {show(attainable, 4)}")
-    return "\n".join([*parts, f"PCOC is best at 1. Floors take {metrics['reference_score']} for the truth."])
+    return "\n".join([*parts, f"PCOC is best at 1. Floors take {reference} for the truth.\n"])

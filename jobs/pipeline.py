@@ -22,7 +22,7 @@ from rich.console import Console
 from adacalib.config import STAGES, ConfigError, RunConfig
 from adacalib.io import start_session, write_json
 from adacalib.status import begin_status, describe_error, now, read_input_fingerprint
-from adacalib.terminal import make_metrics_table, make_other_fields_table
+from adacalib.terminal import make_metrics_tables
 
 RANK_STAGES = ("train_predictor", "train_calibrator")
 """Stages that run as ranks of their own, started by launch; the others run in this process."""
@@ -145,8 +145,7 @@ def _save(config: RunConfig, status: dict[str, Any], started: float) -> None:
 def _print_results(config: RunConfig, stages: tuple[str, ...], console: Console) -> None:
     if "evaluate" in stages:
         metrics = json.loads((config.run_dir / "metrics.json").read_text())
-        for table in (make_metrics_table(metrics), make_other_fields_table(metrics)):
-            if table is not None:
-                console.print(table)
+        for table in make_metrics_tables(metrics):
+            console.print(table)
     if "report" in stages:
         console.print(f"report: {config.run_dir / 'report.html'}", highlight=False, soft_wrap=True)

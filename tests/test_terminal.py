@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adacalib.terminal import make_metrics_table, make_other_fields_table, show
+from adacalib.terminal import make_metrics_tables, show
 
 
 def make_methods(**adacalib: Any) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def make_metrics(**adacalib: Any) -> dict[str, Any]:
     }
 
 
-def render(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=160, no_color=True)
+def render(table: Table, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, no_color=True)
     console.print(table)
     return console.file.getvalue()
 
@@ -52,29 +52,36 @@ def read_cells(row: str) -> list[str]:
 
 
 def test_table_has_each_method_and_the_floors_below() -> None:
-    text = render(make_metrics_table(make_metrics(field_rce=0.0221)))
+    text = render(make_metrics_tables(make_metrics(field_rce=0.0221))[0])
     (row,) = (line for line in text.splitlines() if "AdaCalib" in line)
     assert read_cells(row)[1:] == ["0.0221", "0.2000", "0.51234", "0.6000", "0.6100", "1.0100"]
     assert "carrier: 65,000 test samples, calibrated on 261,000" in text
     assert "Field-RCE: noise floor 0.0161, attainable 0.0202" in text
     assert "Field-RCE terciles: noise floor 0.0310, attainable 0.0370" in text
-    assert all(name in text for name in ("un-calibrated", "isotonic + offset per value", "isotonic_offset"))
+    assert all(name in text for name in ("un-calibrated", "isotonic + offset", "isotonic_offset"))
 
 
 def test_undefined_metric_shows_as_a_dash() -> None:
-    text = render(make_metrics_table(make_metrics(field_rce=None, field_rce_attainable=None)))
+    text = render(make_metrics_tables(make_metrics(field_rce=None, field_rce_attainable=None))[0])
     (row,) = (line for line in text.splitlines() if "AdaCalib" in line)
     assert read_cells(row)[1] == "–"
     assert "attainable –" in text
     assert show(None, 4) == "–"
 
 
-def test_other_fields_are_one_row_each() -> None:
-    table = make_other_fields_table(make_metrics())
-    assert table is not None
-    (row,) = (line for line in render(table).splitlines() if "dest" in line)
-    assert read_cells(row) == ["dest", "0.1700", "0.1700", "0.1700", "0.0443", "0.0161"]
+def test_other_fields_have_the_same_table() -> None:
+    first, other = make_metrics_tables(make_metrics())
+    text = render(other)
+    (row,) = (line for line in text.splitlines() if "AdaCalib" in line)
+    assert read_cells(row)[1:] == ["0.0443", "0.2000", "0.51234", "0.6000", "0.6100", "1.0100"]
+    assert "dest: evaluated only" in text and "noise floor 0.0161" in text
+    assert "carrier" in render(first)
 
 
 def test_no_other_fields_no_table() -> None:
-    assert make_other_fields_table(make_metrics() | {"other_fields": {}}) is None
+    assert len(make_metrics_tables(make_metrics() | {"other_fields": {}})) == 1
+
+
+def test_fits_80_columns() -> None:
+    assert max(map(len, render(make_metrics_tables(make_metrics())[0], width=80).splitlines())) <= 80
+    assert "Field-AUC" in render(make_metrics_tables(make_metrics())[0], width=80)

@@ -23,7 +23,7 @@ CELLS_PER_LOGIT = 32
 PROBABILITY_LIMIT = 1e-7
 """Scores are clipped to [1e-7, 1 - 1e-7] before anything else."""
 
-LOGIT_LIMIT = 16.11809555148467
+LOGIT_LIMIT = 16.118095550958316
 """Logit of 1 - PROBABILITY_LIMIT."""
 
 

@@ -60,7 +60,7 @@ def test_merge_by_hand():
 
 def test_the_grid_and_the_limit_are_the_papers_and_the_houses():
     assert CELLS_PER_LOGIT == 32
-    assert LOGIT_LIMIT == pytest.approx(np.log(1 - 1e-7) - np.log(1e-7), rel=1e-12)
+    assert pytest.approx(np.log(1 - 1e-7) - np.log(1e-7), rel=1e-12) == LOGIT_LIMIT
 
 
 def test_columns_of_any_fold_and_date_are_added_up_like_the_oracles_dictionary():

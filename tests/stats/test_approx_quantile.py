@@ -16,13 +16,13 @@ JUST_ABOVE = 2.0**-20
 
 def test_bounds_by_hand(spark: SparkSession) -> None:
     # value 1: logits 1 … 8, K = 2: smallest, the 4th, just above the largest. Value 2 has 2 cells, fewer than K + 2,
-    # and takes the bounds of all 10 rows: -1, the 5th (3), just above 8
-    rows = make_samples(spark, samples_by_hand([(1, float(i), 0) for i in range(1, 9)] + [(2, -1.0, 1), (2, 5.5, 0)]))
+    # and takes the bounds of all 10 rows: -2, the 5th (3), just above 8
+    rows = make_samples(spark, samples_by_hand([(1, float(i), 0) for i in range(1, 9)] + [(2, -1.0, 1), (2, -2.0, 0)]))
     bounds = compute_approximate_bounds(rows, "f", 2, 1000)
     expected = [
-        {"field_value_id": 0, "bin_bounds": [-1.0, 3.0, 8 + JUST_ABOVE]},
+        {"field_value_id": 0, "bin_bounds": [-2.0, 3.0, 8 + JUST_ABOVE]},
         {"field_value_id": 1, "bin_bounds": [1.0, 4.0, 8 + JUST_ABOVE]},
-        {"field_value_id": 2, "bin_bounds": [-1.0, 3.0, 8 + JUST_ABOVE]},
+        {"field_value_id": 2, "bin_bounds": [-2.0, 3.0, 8 + JUST_ABOVE]},
     ]
     assert_table(bounds, expected, ["field_value_id"])
 

@@ -30,13 +30,13 @@ def test_own_logit_becomes_the_uncalibrated_one(spark: SparkSession) -> None:
     assert found == dict(zip(drawn["sample_id"], map(float, drawn["uncalibrated_logit"]), strict=True))
 
 
-def double(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        doubled = pc.multiply(batch["uncalibrated_logit"], pa.scalar(2, pa.float32()))
-        yield pa.RecordBatch.from_arrays([batch["sample_id"], doubled], names=["sample_id", "uncalibrated_logit"])
-
-
 def test_batches_pass_through_the_scorer_once(spark: SparkSession) -> None:
+    # nested: a nested function travels to the workers by value
+    def double(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            doubled = pc.multiply(batch["uncalibrated_logit"], pa.scalar(2, pa.float32()))
+            yield pa.RecordBatch.from_arrays([batch["sample_id"], doubled], names=["sample_id", "uncalibrated_logit"])
+
     drawn = draw_samples(50)
     rows = make_samples(spark, drawn, 3)
     schema = rows.select("sample_id", "uncalibrated_logit").schema
