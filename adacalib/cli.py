@@ -52,10 +52,11 @@ STAGE_HELP = {
 
     Reads scored_samples. Writes training_rows: features, ids, logit and label of train and dev, shuffled by a seeded
     hash, as the ranks stream them. A run without auxiliary network (robust mode) skips it.""",
-    "train_calibrator": """training_rows + logit_cells + bin_statistics → calibrator, unified.
+    "train_calibrator": """training_rows + logit_cells + bin_statistics (+ predictor) → unified.
 
-    Writes runs/NAME/calibrator, and runs/NAME/unified: predictor and calibrator as one checkpoint. Runs on
-    training.ranks ranks; --set training.resume=true goes on from the last epoch.""",
+    Reads logit_cells and bin_statistics, training_rows where there is an auxiliary network, and the predictor unless
+    the input brings its scores. Writes runs/NAME/unified: predictor and calibrator as one checkpoint. Runs on
+    training.ranks ranks.""",
     "calibrate_samples": """samples + unified → calibrated_samples.
 
     Reads samples and the unified checkpoint. Writes calibrated_samples: each sample with its un-calibrated logit and
@@ -81,6 +82,9 @@ Overrides = Annotated[
         help="Overrides one key, with dots for sections and the value in YAML: fields=[dest], training.ranks=1. "
         "May be given several times.",
     ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Trainings go on from their last finished epoch (training.resume).")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show an error's whole trace.")]
 
@@ -112,24 +116,31 @@ def run(
     first: Annotated[str | None, typer.Option("--from", metavar="STAGE", help="Begin with this stage.")] = None,
     last: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="End with this stage.")] = None,
     overrides: Overrides = None,
+    resume: Resume = False,
     verbose: Verbose = False,
 ) -> None:
     """Run all stages, or a range of them, in one Spark session.
 
     Reads the input that the configuration names, or, with --from, what the stages before have left in runs/NAME.
-    Writes runs/NAME: tables, predictor, calibrator, unified, metrics.json, report.html, status.json (state, timings,
-    versions) and effective_config.json. Every stage overwrites its outputs whole, so a rerun is a repair.
+    Writes runs/NAME: tables, predictor, unified, metrics.json, report.html, status.json (state, timings, versions)
+    and effective_config.json. Every stage overwrites its outputs whole, so a rerun is a repair.
     """
     with _messages(verbose):
-        _run(read_config(config, tuple(overrides or ())), first, last)
+        _run(_read(config, overrides, resume), first, last)
 
 
 def _make_stage_command(stage: str) -> Callable[..., None]:
     def command(config: ConfigPath, overrides: Overrides = None, verbose: Verbose = False) -> None:
         with _messages(verbose):
-            _run(read_config(config, tuple(overrides or ())), stage, stage)
+            _run(_read(config, overrides), stage, stage)
 
-    return command
+    def training(
+        config: ConfigPath, overrides: Overrides = None, resume: Resume = False, verbose: Verbose = False
+    ) -> None:
+        with _messages(verbose):
+            _run(_read(config, overrides, resume), stage, stage)
+
+    return training if stage.startswith("train_") else command
 
 
 for _stage in STAGES:
@@ -171,13 +182,17 @@ def show_config(
             return
         if config is None:
             raise ConfigError("config: give --config FILE (or --schema)")
-        effective = read_config(config, tuple(overrides or ())).model_dump(mode="json")
+        effective = _read(config, overrides).model_dump(mode="json")
         typer.echo(yaml.safe_dump(effective, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def main() -> None:
     """Entry point of the `adacalib` command."""
     app()
+
+
+def _read(config: Path, overrides: list[str] | None, resume: bool = False) -> RunConfig:
+    return read_config(config, (*(overrides or ()), *(("training.resume=true",) if resume else ())))
 
 
 def _run(config: RunConfig, first: str | None, last: str | None) -> None:
