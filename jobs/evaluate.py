@@ -101,8 +101,10 @@ def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, Lo
             reference, fit_cells[field], found.test_cells, settings.attainable_draws, config.seed
         )
         methods[field] = describe_methods(found.grouped, found.score_cells, METHODS, levels, settings.interval_level)
-        paired = describe_differences(found.grouped, "adacalib", "isotonic_offset", settings.interval_level)
-        differences[field] = {"adacalib_minus_isotonic_offset": paired}
+        differences[field] = {
+            f"adacalib_minus_{other}": describe_differences(found.grouped, "adacalib", other, settings.interval_level)
+            for other in ("uncalibrated", "isotonic_offset")
+        }
     return {
         "field": config.field,
         "n_test": int(sums[config.field].test_cells.n_samples.sum()),

@@ -61,14 +61,18 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     value_ids = field_values.assign_value_ids(fit, columns).persist(StorageLevel.MEMORY_AND_DISK)
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
     encodings = feature_encodings.learn_numeric_encodings(fit, lengths)
-    table = samples.build_samples(
-        samples.assign_sample_ids(good, _count_partitions(config, counts["n_good"])),
-        value_ids,
-        encodings,
-        config,
-        broadcast=sum(n_values.values()) <= BROADCAST_LIMIT,
-    )
+    broadcast = sum(n_values.values()) <= BROADCAST_LIMIT
+    with_ids = samples.assign_sample_ids(good, _count_partitions(config, counts["n_good"]))
+    table = samples.build_samples(with_ids, value_ids, encodings, config, broadcast)
     manifest = counts | {
+        "splits": {
+            row["split"]: {
+                "n_samples": row["n_samples"],
+                "n_responses": row["n_responses"],
+                "n_unseen": {field: row[f"n_unseen_{field}"] for field in config.fields},
+            }
+            for row in samples.count_samples(good, value_ids, config.fields, broadcast).collect()
+        },
         "imputed_nulls": {f"{e.feature}[{e.component}]": e.n_nulls for e in encodings if e.n_nulls},
         "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
     }

@@ -70,9 +70,7 @@ def test_table_is_written_whole_with_its_manifest_and_read_back(spark: SparkSess
     assert io.read_manifest(config, "t") == {"table": "t", "rows": 3, "predictor_fingerprint": "f"}
     expected = [{"k": 1, "split": "train"}, {"k": 2, "split": "test"}, {"k": 3, "split": "train"}]
     assert_table(io.read_table(spark, config, "t", SCHEMA), expected, ["k"])
-    names = [Path(file).parent.name for file in io.data_files(config, "t", "split=train")]
-    assert names and set(names) == {"split=train"}
-    assert io.data_files(config, "t", "split=dev") == []
+    assert {file.parent.name for file in io.table_path(config, "t").rglob("*.parquet")} == {"split=train", "split=test"}
     assert sorted(io.read_arrow(config, "t", ["k"])["k"].to_pylist()) == [1, 2, 3]
 
 

@@ -57,13 +57,13 @@ def make_timings_table(status: Mapping[str, Any]) -> Table:
         [
             Cell(stage, is_number=False),
             Cell(str(known[stage].get("state")), is_number=False),
-            Cell(_show_time(known[stage].get("started")), is_number=False),
+            Cell(_show_time(known[stage].get("started"))),
             Cell(show_seconds(known[stage].get("seconds"))),
         ]
         for stage in stages
     ]
     total = sum(known[stage].get("seconds") or 0.0 for stage in stages)
-    text = [Cell("together", is_number=False), Cell("", is_number=False), Cell("", is_number=False)]
+    text = [Cell("together", is_number=False), Cell("", is_number=False), Cell("")]
     return Table(["stage", "state", "started", "time"], [*rows, [*text, Cell(show_seconds(total))]])
 
 

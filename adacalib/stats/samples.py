@@ -91,12 +91,19 @@ def build_samples(
     )
 
 
-def count_samples(samples: DataFrame, fields: Sequence[str]) -> DataFrame:
-    """One row per split: samples, responses and, per field, samples whose value is unseen."""
-    return samples.groupBy("split").agg(
+def count_samples(rows: DataFrame, value_ids: DataFrame, fields: Sequence[str], broadcast: bool) -> DataFrame:
+    """One row per split: samples, responses and, per field, samples whose value train ∪ dev do not have.
+
+    Args:
+        rows: good input rows with split.
+        value_ids, broadcast: as in `build_samples`.
+    """
+    for field in fields:
+        rows = join_value_ids(rows, value_ids, field, f"field__{field}", broadcast)
+    return rows.groupBy("split").agg(
         F.count(F.lit(1)).alias("n_samples"),
         F.sum(F.col("label").cast("long")).alias("n_responses"),
-        *(F.sum((F.col(id_column(field)) == 0).cast("long")).alias(f"n_unseen_{field}") for field in fields),
+        *(F.sum((F.col(f"value_id__{field}") == 0).cast("long")).alias(f"n_unseen_{field}") for field in fields),
     )
 
 

@@ -80,5 +80,5 @@ def test_same_seed_same_figures():
 
 def test_no_draws():
     fit_cells, test_cells = make_world(500)
-    with pytest.raises(FloorsError, match="draws = 0: .* at least 1"):
+    with pytest.raises(FloorsError, match=r"draws = 0: .* at least 1"):
         compute_reference_levels(fit_isotonic_offset(fit_cells), fit_cells, test_cells, draws=0, seed=1)

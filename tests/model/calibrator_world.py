@@ -1,4 +1,4 @@
-"""A small world for the tests of the calibrator: rows drawn, and the tables that a training reads, written by pyarrow."""
+"""A small world for the tests of the calibrator: rows drawn, and the tables that a training reads."""
 
 from __future__ import annotations
 

@@ -57,14 +57,15 @@ def test_page_is_complete_escaped_and_needs_no_other_file() -> None:
     html = render_page(data, pictures)
     checker = check(html)
     assert "<script" not in html
-    # note, field value in two tables, reason of a reject, configuration
-    assert html.count(escape(NASTY).replace("&quot;", "&#34;")) >= 5
+    # note, field value in two tables, reason of a reject; in the configuration once more, as JSON
+    assert html.count(escape(NASTY).replace("&quot;", "&#34;")) == 4
+    assert html.count("&lt;script&gt;") == 5
     for picture in pictures:
         assert picture.name in checker.ids
         assert base64.b64encode(picture.png).decode() in html
     text = unescape(re.sub(r"<[^>]+>", " ", html))
-    for expected in ("Better than un-calibrated", "Level drift", "global curve from dev", "(null)", "0.40000", "100 s"):
-        assert expected in text or expected == "100 s"
+    for expected in ("Better than un-calibrated", "Level drift", "global curve from dev", "(null)", "0.40000"):
+        assert expected in text
     assert "1 min 40 s" in text and "3.11.7" in text and '"seed": 7' in text
 
 
@@ -89,7 +90,9 @@ def test_bare_run_says_what_is_not_there() -> None:
     assert "Not told apart from un-calibrated" in html
     assert "No network was trained" in html and "There is no status.json" in html and "no test samples to show" in html
     assert "Other fields" not in html and "Level drift" not in html
-    assert "nan" not in re.sub(r"base64,[^\"]+", "", html).lower().replace("financ", "")
+    assert not re.search(
+        r"\b(nan|None|inf)\b", re.sub(r"<style>.*?</style>|<pre>.*?</pre>|<[^>]+>", " ", html, flags=re.S)
+    )
     assert "weighted responses" in html
 
 

@@ -31,7 +31,7 @@ def score_rows(spark: SparkSession, drawn: pd.DataFrame, n_partitions: int = 2) 
     """Adds the scores: adacalib is .25 throughout, half a function of logit and id."""
 
     def halve(logit: Any, field_value_id: Any) -> Any:
-        return 0.5 / (1 + np.exp(-logit)) / field_value_id
+        return 0.5 / (1 + np.exp(-logit)) / (1 + field_value_id)
 
     rows = make_samples(spark, drawn, n_partitions).withColumn("calibrated_score", F.lit(0.25).cast("double"))
     return add_scores(rows, "f", {"half": halve})
@@ -56,19 +56,19 @@ def test_scores_by_hand(spark: SparkSession) -> None:
     assert [row[score_column("adacalib")] for row in rows] == [0.25, 0.25]
     sigmoid = 1 / (1 + math.exp(-2))
     np.testing.assert_allclose([row[score_column("uncalibrated")] for row in rows], [0.5, sigmoid], rtol=1e-12)
-    np.testing.assert_allclose([row[score_column("half")] for row in rows], [0.25, sigmoid / 4], rtol=1e-12)
+    np.testing.assert_allclose([row[score_column("half")] for row in rows], [0.125, sigmoid / 6], rtol=1e-12)
 
 
 def test_group_sums_by_hand(spark: SparkSession) -> None:
-    # value 1 has three samples in three cells: one per tercile; value 2 one sample: tercile 1 as a whole
+    # value 1 has three cells of weight 1, 1.5, 1 (mid-ranks .5, 1.75, 3 of 3.5): one per tercile; value 2 one sample: tercile 1 as a whole
     drawn = samples_by_hand([(1, -1.0, 0), (1, 0.0, 1), (1, 1.0, 1), (2, 0.0, 0)])
-    sums = sum_groups(spark, drawn.assign(weight=[1.0, 2.0, 4.0, 8.0]))
-    assert total(sums, sums.weight) == {(1, 0): 1.0, (1, 1): 2.0, (1, 2): 4.0, (2, 1): 8.0}
-    assert total(sums, sums.response) == {(1, 0): 0.0, (1, 1): 2.0, (1, 2): 4.0, (2, 1): 0.0}
+    sums = sum_groups(spark, drawn.assign(weight=[1.0, 1.5, 1.0, 8.0]))
+    assert total(sums, sums.weight) == {(1, 0): 1.0, (1, 1): 1.5, (1, 2): 1.0, (2, 1): 8.0}
+    assert total(sums, sums.response) == {(1, 0): 0.0, (1, 1): 1.5, (1, 2): 1.0, (2, 1): 0.0}
     assert total(sums, sums.n_samples) == dict.fromkeys([(1, 0), (1, 1), (1, 2), (2, 1)], 1)
-    assert total(sums, sums.score_sums["adacalib"]) == {(1, 0): 0.25, (1, 1): 0.5, (1, 2): 1.0, (2, 1): 2.0}
+    assert total(sums, sums.score_sums["adacalib"]) == {(1, 0): 0.25, (1, 1): 0.375, (1, 2): 0.25, (2, 1): 2.0}
     # -ln(1 - .25) for a 0, -ln(.25) for a 1, times the weight
-    losses = {(1, 0): -math.log(0.75), (1, 1): -2 * math.log(0.25), (1, 2): -4 * math.log(0.25)}
+    losses = {(1, 0): -math.log(0.75), (1, 1): -1.5 * math.log(0.25), (1, 2): -math.log(0.25)}
     found = total(sums, sums.log_loss_sums["adacalib"])
     for place, loss in (losses | {(2, 1): -8 * math.log(0.75)}).items():
         assert found[place] == pytest.approx(loss, rel=1e-12)

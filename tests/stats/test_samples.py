@@ -135,15 +135,15 @@ def test_samples_by_hand(spark: SparkSession) -> None:
 
 
 def test_counts_per_split(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(
-        [("train", 1, 1), ("train", 0, 2), ("test", 1, 0), ("test", 0, 0), ("test", 1, 1)],
-        "split string, label byte, field_value_id_f int",
-    )
+    # of the three rows in ROWS only the shop of the test row is not in train or dev
+    rows = spark.createDataFrame(ROWS, INPUT)
+    value_ids = assign_value_ids(rows.filter("split != 'test'"), {"shop": "field__shop", "town": "field__town"})
     expected = [
-        {"split": "train", "n_samples": 2, "n_responses": 1, "n_unseen_f": 0},
-        {"split": "test", "n_samples": 3, "n_responses": 2, "n_unseen_f": 2},
+        {"split": "train", "n_samples": 1, "n_responses": 1, "n_unseen_shop": 0, "n_unseen_town": 0},
+        {"split": "dev", "n_samples": 1, "n_responses": 0, "n_unseen_shop": 0, "n_unseen_town": 0},
+        {"split": "test", "n_samples": 1, "n_responses": 1, "n_unseen_shop": 1, "n_unseen_town": 0},
     ]
-    assert_table(count_samples(rows, ["f"]), expected, ["split"])
+    assert_table(count_samples(rows, value_ids, ["shop", "town"], broadcast=True), expected, ["split"])
 
 
 def test_empty_splits_are_named_but_an_unwanted_dev_is_none() -> None:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adacalib.model import score
+from adacalib.model.checkpoint import ArtifactError
+from adacalib.model.score import ScoringError, build_scorer, score_batch
+from adacalib.model.unified import UnifiedModel, publish_unified
+from tests.model.served_models import make_columns, make_model
+
+RESULT = ("row", "uncalibrated_logit", "calibrated_logit", "calibrated_score")
+LISTS = ("predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids")
+
+
+@pytest.fixture(autouse=True)
+def forget_models_and_threads() -> Iterator[None]:
+    """A scorer keeps its model, and one thread, for the rest of the process."""
+    threads = torch.get_num_threads()
+    yield
+    score._load_once.cache_clear()
+    torch.set_num_threads(threads)
+
+
+def make_batch(n_rows: int = 50) -> pa.RecordBatch:
+    """The columns of samples as Spark hands them over: lists, narrow integers, and columns that no model reads."""
+    columns = {name: tensor.numpy() for name, tensor in make_columns(n_rows).items()}
+    arrays = {"row": pa.array([f"r{i}" for i in range(n_rows)])}
+    for name, values in columns.items():
+        if name in LISTS:
+            kind = pa.float32() if values.dtype == np.float32 else pa.int32()
+            arrays[name] = pa.array(list(values), pa.list_(kind))
+        else:
+            arrays["field_value_id_shop" if name == "field_value_id" else name] = pa.array(values)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def publish(folder: Path, model: UnifiedModel) -> Path:
+    publish_unified(folder / "unified", model, {}, {})
+    return folder / "unified"
+
+
+@pytest.mark.parametrize("predictor", [True, False])
+@pytest.mark.parametrize("auxiliary", [True, False])
+def test_equals_the_forward_pass(predictor: bool, auxiliary: bool) -> None:
+    model = make_model(predictor, auxiliary)
+    scored = score_batch(model, make_batch(), RESULT)
+    with torch.no_grad():
+        expected = model(make_columns())
+    assert tuple(scored.schema.names) == RESULT
+    assert scored.schema.types == [pa.string(), pa.float32(), pa.float64(), pa.float64()]
+    for name in RESULT[1:]:
+        np.testing.assert_array_equal(scored.column(name).to_numpy(), getattr(expected, name).numpy())
+    assert scored.column("row").to_pylist() == [f"r{i}" for i in range(50)]
+
+
+def test_by_hand() -> None:
+    # id 2 at 0: .8 (tests/model/test_calibrator.py); σ(.8) = .68997
+    batch = pa.RecordBatch.from_pydict(
+        {"uncalibrated_logit": pa.array([0.0], pa.float32()), "field_value_id_shop": pa.array([2], pa.int32())}
+    )
+    scored = score_batch(make_model(predictor=False, auxiliary=False), batch, RESULT[1:])
+    assert scored.to_pylist()[0]["calibrated_logit"] == pytest.approx(0.8)
+    assert scored.to_pylist()[0]["calibrated_score"] == pytest.approx(0.68997, abs=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 49))
+def test_batches_of_any_size_give_the_same_scores(cut: int) -> None:
+    # slices share their buffers with the whole batch, so offsets must be respected
+    model, batch = make_model(predictor=False), make_batch()
+    whole = score_batch(model, batch, RESULT)
+    parts = pa.Table.from_batches([score_batch(model, p, RESULT) for p in (batch.slice(0, cut), batch.slice(cut))])
+    assert parts["row"].to_pylist() == whole.column("row").to_pylist()
+    for name in RESULT[1:]:
+        np.testing.assert_allclose(parts[name].to_numpy(), whole.column(name).to_numpy(), rtol=1e-6)
+
+
+def test_a_scorer_loads_the_checkpoint_and_passes_over_empty_batches(tmp_path: Path) -> None:
+    model = make_model(predictor=True)
+    directory = publish(tmp_path, model)
+    scorer, artifact = build_scorer(directory, "shop", RESULT)
+    batch = make_batch()
+    found = list(scorer(iter([batch.slice(0, 0), batch])))
+    assert len(found) == 1
+    assert found[0].equals(score_batch(model, batch, RESULT))
+    assert artifact.documents["unified"]["field"] == "shop"
+
+
+def test_a_checkpoint_replaced_meanwhile_is_noticed(tmp_path: Path) -> None:
+    scorer, _ = build_scorer(publish(tmp_path, make_model(predictor=True)), "shop", RESULT)
+    publish(tmp_path, make_model(predictor=False))
+    with pytest.raises(ScoringError, match="replaced while its scores were computed; run the stage again"):
+        list(scorer([make_batch()]))
+
+
+@pytest.mark.parametrize("column", ["field_value_id_shop", "auxiliary_features", "predictor_category_ids", "row"])
+def test_a_missing_column_is_named(column: str) -> None:
+    batch = make_batch()
+    without = batch.select([name for name in batch.schema.names if name != column])
+    with pytest.raises(ScoringError, match=rf"column {column} is missing; the batch has .*uncalibrated_logit"):
+        score_batch(make_model(predictor=True), without, RESULT)
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    # 1 + 3 numbers in 2 rows would make 2 × 2 without a word
+    batch = make_batch(2)
+    ragged = pa.array([[1.0], [1.0, 2.0, 3.0]], pa.list_(pa.float32()))
+    arrays = [ragged if name == "auxiliary_features" else batch.column(name) for name in batch.schema.names]
+    with pytest.raises(ScoringError, match="column auxiliary_features: lists of 1 to 3 numbers"):
+        score_batch(make_model(predictor=False), pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), RESULT)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_ids_that_the_calibrator_does_not_know_are_refused(wrong: int) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "uncalibrated_logit": pa.array([0.0, 0.0], pa.float32()),
+            "field_value_id_shop": pa.array([0, wrong], pa.int32()),
+        }
+    )
+    with pytest.raises(
+        ScoringError, match=r"field value ids of shop from .* knows 0 \(unseen\) to 3.*train_calibrator"
+    ):
+        score_batch(make_model(predictor=False, auxiliary=False), batch, RESULT[1:])
+
+
+def test_a_scorer_needs_a_checkpoint_of_its_field(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="asked for town"):
+        build_scorer(publish(tmp_path, make_model(predictor=False)), "town", RESULT)
