@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -221,7 +222,7 @@ def read_input(spark: SparkSession, config: RunConfig) -> DataFrame:
             }
             return spark.read.options(**options).csv(path)
         return spark.read.parquet(path)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # the latter where the only file's footer is broken
         raise unreadable_input(config, error) from error
 
 

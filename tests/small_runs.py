@@ -19,6 +19,8 @@ from adacalib.launch import launch
 
 FIRST_DAY = date(2024, 1, 1)
 N_FIELD_VALUES = 12
+DEVICE_EFFECT = (-0.4, 0.0, 0.5)
+"""Log-odds of phone, desk and watch."""
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,12 +45,12 @@ def make_config(folder: Path, changes: Mapping[str, Any] | None = None) -> RunCo
 
 
 def predictor_config(folder: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """No own scores: a small predictor on one number, one array and one category."""
+    """No own scores: a small predictor on a number and a category; an array besides for the auxiliary network."""
     base = {
         "input": {"score": None},
         "features": {"numeric": ["price", "taste"], "categorical": ["device"]},
-        "predictor": {"hidden": [16, 16, 8], "epochs": 2, "batch_size": 256, "learning_rate": 0.01},
-        "calibrator": {"epochs": 1, "auxiliary": {"hidden": [16], "epochs": 2, "batch_size": 512}},
+        "predictor": {"features": ["price", "device"], "hidden": [16, 16, 8], "batch_size": 128, "learning_rate": 0.01},
+        "calibrator": {"auxiliary": {"hidden": [16], "epochs": 3, "batch_size": 128, "learning_rate": 0.01}},
     }
     return make_config(folder, merge(base, changes or {}))
 
@@ -63,7 +65,7 @@ def draw_world(n_rows: int, seed: int = 5) -> dict[str, list[Any]]:
     shop = rng.choice(N_FIELD_VALUES, n_rows, p=share / share.sum())
     device = rng.choice(3, n_rows)
     price, taste = rng.normal(40, 10, n_rows), rng.normal(0, 1, (n_rows, 2))
-    known = -1.0 + 0.05 * (price - 40) + 0.5 * taste[:, 0] + np.array([-0.4, 0.0, 0.5])[device]
+    known = -1.0 + 0.05 * (price - 40) + 0.5 * taste[:, 0] + np.array(DEVICE_EFFECT)[device]
     level, slope = rng.normal(0, 1.2, N_FIELD_VALUES), rng.normal(0, 0.2, N_FIELD_VALUES)
     truth = 1 / (1 + np.exp(-(known + level[shop] + slope[shop] * (known + 1))))
     days = np.sort(rng.integers(0, 10, n_rows))
@@ -87,11 +89,11 @@ def write_input(
     """Writes columns as Parquet files into folder/input; rows in the order given are dealt to the files in turn."""
     table = pa.table(dict(columns))
     if order is not None:
-        table = table.take(list(order))
+        table = table.take(pa.array(order, pa.int64()))
     target = folder / "input"
     target.mkdir(parents=True)
     for i in range(n_files):
-        pq.write_table(table.take(list(range(i, len(table), n_files))), target / f"part-{i}.parquet")
+        pq.write_table(table.take(pa.array(range(i, len(table), n_files), pa.int64())), target / f"part-{i}.parquet")
     return target
 
 

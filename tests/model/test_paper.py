@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from adacalib.model.paper import PaperCalibrator, compute_mixture_loss, compute_
 from tests.model.calibrator_world import N_FIELD_VALUES, Rows, bin_columns, cells_of, draw_rows
 
 INF = np.inf
-EULER = 0.5772156649015329
-"""Mean of a Gumbel variable."""
 
 
 def two_values() -> CandidateBins:
@@ -280,7 +277,7 @@ def test_folded_it_serves_what_the_argmax_candidate_says(
 
 
 def test_functions_pass_through_the_posterior_of_a_value_with_one_bin() -> None:
-    rows, bins = draw_bins()
+    _, bins = draw_bins()
     module = make_module(bins, auxiliary=False)
     total, responses = bins.weight_VCK[6, 0, 0], bins.response_VCK[6, 0, 0]
     mean = bins.response_VCK[0, 0].sum() / bins.weight_VCK[0, 0].sum()
@@ -294,7 +291,7 @@ def test_functions_pass_through_the_posterior_of_a_value_with_one_bin() -> None:
 
 
 def test_without_adaptive_function_all_values_share_that_of_id_0() -> None:
-    rows, bins = draw_bins()
+    _, bins = draw_bins()
     module = make_module(bins, auxiliary=False, adaptive_function=False)
     line = torch.linspace(-3, 2, 9)
     per_value = [
@@ -307,7 +304,7 @@ def test_without_adaptive_function_all_values_share_that_of_id_0() -> None:
 
 
 def test_free_knots_start_at_the_mean_logit_of_their_bin() -> None:
-    rows, bins = draw_bins()
+    _, bins = draw_bins()
     module = make_module(bins, auxiliary=False, posterior_guidance=False)
     knots_UCJ = module.compute_knots(torch.tensor([1])).knots_UCJ.detach().numpy()
     np.testing.assert_allclose(knots_UCJ[0, 0, :3], bins.mean_logit_VCK[1, 0, :3], rtol=1e-6)
@@ -364,12 +361,11 @@ def test_a_temperature_of_zero_is_held_off_nan() -> None:
 
 
 def test_frequency_of_equal_values_is_zero_and_not_nan() -> None:
-    bins = replace(two_values())
-    module = PaperCalibrator(bins, np.array([20.0, 10, 10]), make_settings(), None)
+    module = PaperCalibrator(two_values(), np.array([20.0, 10, 10]), make_settings(), None)
     assert module.frequency_V1[1:].tolist() == [[0.0], [0.0]]
 
 
 def test_a_field_value_that_the_bins_do_not_know_is_refused() -> None:
     rows, bins = draw_bins()
-    with pytest.raises(IndexError, match="out of bounds|out of range"):
+    with pytest.raises(IndexError, match=r"out of bounds|out of range"):
         make_module(bins)(to_batch(rows, 1) | {"field_value_id": torch.tensor([99])})

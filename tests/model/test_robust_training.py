@@ -1,0 +1,225 @@
+"""adacalib/model/robust.py: what the auxiliary network is trained in, and what is served after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.functions import interpolate
+from adacalib.cells.logit_cells import cells_from_columns
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
+from adacalib.config import RunConfig, TrainingConfig
+from adacalib.model.auxiliary import AuxiliaryNetwork
+from adacalib.model.distributed import Ranks, join_ranks
+from adacalib.model.robust import (
+    NO_HELD_OUT_ROWS,
+    AuxiliaryShape,
+    OutOfFoldCalibrator,
+    calibrate_without_rows,
+    compute_step_loss,
+    train_robust,
+)
+from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from tests.model.calibrator_world import (
+    CATEGORY_EFFECT,
+    N_FIELD_VALUES,
+    Rows,
+    arrow_rows,
+    cell_columns,
+    draw_rows,
+    make_config,
+    write_table,
+)
+
+N_VALUES = N_FIELD_VALUES + 1
+SHAPE = AuxiliaryShape(2, (len(CATEGORY_EFFECT),))
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=60, threads_per_rank=1), seed=1) as joined:
+        yield joined
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Rows:
+    return draw_rows(3000, seed=12)
+
+
+@pytest.fixture(scope="module")
+def fit(drawn: Rows) -> FieldFit:
+    columns = cell_columns(drawn)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 10)
+    return fit_field_part(columns, N_VALUES, deal_folds(columns, N_VALUES, 4, 1), bounds, RobustSwitches(), 1)
+
+
+def to_batch(rows: Rows) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(values) for name, values in rows.items()}
+
+
+def write_rows(folder: Path, rows: Rows) -> tuple[RowFiles, RowFiles]:
+    files = {}
+    for part in (0, 1):
+        chosen = np.flatnonzero(rows["hold_out"] == part)
+        if len(chosen):
+            files[f"hold_out={part}/a.parquet"] = arrow_rows({name: values[chosen] for name, values in rows.items()})
+    write_table(folder / "training_rows", files)
+    table = folder / "training_rows"
+    return open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
+
+
+def fast_config(folder: Path, changes: dict[str, Any] | None = None) -> RunConfig:
+    return make_config(folder, {"calibrator": changes or {}})
+
+
+def log_loss(rows: Rows, logit: np.ndarray) -> float:
+    losses = np.logaddexp(0, logit) - rows["label"] * logit
+    return float(np.average(losses, weights=rows["weight"]))
+
+
+def test_every_row_gets_the_function_that_never_saw_it(drawn: Rows, fit: FieldFit) -> None:
+    torch.manual_seed(4)
+    network = AuxiliaryNetwork(2, [3], 4, [6], None, takes_logit=True)
+    torch.nn.init.normal_(network.output_layer.weight)
+    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, network)
+    batch = to_batch(drawn)
+    k = np.empty(len(drawn["label"]))
+    for fold in range(4):
+        own = drawn["fold"] == fold
+        k[own] = interpolate(
+            fit.fold_functions[fold], drawn["field_value_id"][own].astype(int), drawn["uncalibrated_logit"][own]
+        )
+    with torch.no_grad():
+        found = module(batch).numpy()
+        term = network(batch, batch["field_value_id"].long(), torch.from_numpy((k - fit.mean_logit) / 1.5)).numpy()
+    np.testing.assert_allclose(found, k + term, atol=1e-5)
+    # and the loss is that of these log-odds
+    loss, weight = compute_step_loss(module, batch)
+    assert loss.item() / weight.item() == pytest.approx(log_loss(drawn, found), rel=1e-9)
+
+
+def test_a_single_function_means_in_sample_and_the_fold_is_not_read(drawn: Rows, fit: FieldFit) -> None:
+    network = AuxiliaryNetwork(2, [3], 4, [6], None, takes_logit=True)
+    module = OutOfFoldCalibrator((fit.functions,), fit.mean_logit, network)
+    batch = {name: values for name, values in to_batch(drawn).items() if name != "fold"}
+    expected = interpolate(fit.functions, drawn["field_value_id"].astype(int), drawn["uncalibrated_logit"])
+    np.testing.assert_allclose(module(batch).detach().numpy(), expected, atol=1e-9)
+
+
+def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
+) -> None:
+    calibrator, told = train_robust(fast_config(tmp_path), fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    assert set(told["held_out_losses"]) == set(told["loss_curves"]) == {"with_embedding", "without_embedding"}
+    # out of the two the one with the smaller loss is kept, and of its curve the best epoch
+    kept = "with_embedding" if told["field_value_embedding"] else "without_embedding"
+    assert told["held_out_losses"][kept] == min(told["held_out_losses"].values())
+    curve = [epoch["held_out_loss"] for epoch in told["loss_curves"][kept]]
+    assert len(curve) == 4
+    assert curve[told["chosen_epoch"]] == min(curve) == told["held_out_losses"][kept]
+    assert min(curve) < curve[0] - 0.05
+    assert calibrator.auxiliary is not None
+    assert (calibrator.auxiliary.value_embedding is not None) == told["field_value_embedding"]
+    fresh = draw_rows(3000, seed=77)
+    batch = to_batch(fresh)
+    with torch.no_grad():
+        logit = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch).numpy()
+    plain = interpolate(fit.functions, fresh["field_value_id"].astype(int), fresh["uncalibrated_logit"])
+    assert log_loss(fresh, logit) < log_loss(fresh, plain) - 0.05
+    np.testing.assert_array_equal(calibrator.table.knots_VJ.numpy(), fit.functions.knots_VJ)
+    assert calibrator.level_shift_V.any()
+
+
+@pytest.mark.parametrize(("wanted", "embedding"), [("on", True), ("off", False)])
+def test_a_wanted_embedding_is_the_only_variant(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, wanted: str, embedding: bool
+) -> None:
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": wanted, "epochs": 1}, "re_level": False})
+    calibrator, told = train_robust(config, fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    assert told["field_value_embedding"] is embedding
+    assert len(told["loss_curves"]) == 1
+    assert not calibrator.level_shift_V.any()  # re_level: false
+
+
+def test_the_global_curve_shifts_all_values_alike(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
+    plain = replace(fit, chosen="global_curve", level_V=np.zeros(N_VALUES))
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 1}})
+    calibrator, _ = train_robust(config, plain, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    assert len(set(calibrator.level_shift_V.tolist())) == 1
+
+
+def test_what_ran_before_leaves_no_trace(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
+    # so that a resumed run, which trains one variant less, ends where the uninterrupted one does
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "on", "epochs": 1}})
+    rows = write_rows(tmp_path, drawn)
+    states = []
+    for used in (0, 17):
+        torch.manual_seed(5)
+        torch.rand(used)
+        calibrator, _ = train_robust(config, fit, SHAPE, *rows, ranks)
+        states.append(calibrator.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_zero_epochs_serve_the_functions_alone(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
+    config = fast_config(tmp_path, {"auxiliary": {"epochs": 0}, "re_level": False})
+    calibrator, told = train_robust(config, fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    assert told["chosen_epoch"] == 0
+    assert told["field_value_embedding"] is False  # a tie
+    batch = to_batch(drawn)
+    with torch.no_grad():
+        logit = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch).numpy()
+    expected = interpolate(fit.functions, drawn["field_value_id"].astype(int), drawn["uncalibrated_logit"])
+    np.testing.assert_allclose(logit, expected, atol=1e-9)
+
+
+def test_without_held_out_rows_the_network_stays_without_effect(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = drawn | {"hold_out": np.zeros_like(drawn["hold_out"])}
+    calibrator, told = train_robust(fast_config(tmp_path), fit, SHAPE, *write_rows(tmp_path, rows), ranks)
+    assert told["auxiliary_note"] == NO_HELD_OUT_ROWS
+    assert told["chosen_epoch"] == 0
+    assert "no held-out rows" in caplog.text and "hold_out=1" in caplog.text
+    batch = to_batch(rows)
+    with torch.no_grad():
+        logit = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch).numpy()
+    ids = rows["field_value_id"].astype(int)
+    expected = interpolate(fit.functions, ids, rows["uncalibrated_logit"]) + calibrator.level_shift_V.numpy()[ids]
+    np.testing.assert_allclose(logit, expected, atol=1e-9)
+    assert calibrator.level_shift_V.any()  # the re-level needs no choice, and goes on
+    assert not (tmp_path / "runs" / "w" / "checkpoints").exists()
+
+
+def test_without_rows_the_shift_is_that_of_the_cells(tmp_path: Path, drawn: Rows, fit: FieldFit) -> None:
+    cells = cells_from_columns(cell_columns(drawn), N_VALUES)
+    config = fast_config(tmp_path, {"auxiliary": {"enabled": False}})
+    calibrator = calibrate_without_rows(config, fit, cells)
+    assert calibrator.auxiliary is None
+    logit = interpolate(fit.functions, cells.field_value_id, cells.logit)
+    p = 1 / (1 + np.exp(-(logit + calibrator.level_shift_V.numpy()[cells.field_value_id])))
+    before = 1 / (1 + np.exp(-logit))
+
+    def error(probability: np.ndarray) -> float:
+        sums = cells.sum_by_value(cells.weight * probability), cells.sum_by_value(cells.response)
+        return float(np.abs(sums[0] - sums[1]).sum())
+
+    assert error(p) < error(before)
+    for changes in ({"re_level": False}, {"value_level": False}):
+        off = fast_config(tmp_path, {"auxiliary": {"enabled": False}, **changes})
+        assert not calibrate_without_rows(off, fit, cells).level_shift_V.any()
+    plain = calibrate_without_rows(config, replace(fit, chosen="global_curve"), cells)
+    assert not plain.level_shift_V.any()
+
+
+def test_held_out_rows_alone_are_not_enough(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
+    rows = drawn | {"hold_out": np.ones_like(drawn["hold_out"])}
+    with pytest.raises(StreamError, match=r"hold_out=0: no rows to train the auxiliary network on"):
+        train_robust(fast_config(tmp_path), fit, SHAPE, *write_rows(tmp_path, rows), ranks)
