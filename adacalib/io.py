@@ -30,38 +30,17 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from adacalib import manifest
 from adacalib.config import InputConfig, RunConfig, read_config
 from adacalib.schemas import check_schema
 
 log = logging.getLogger("adacalib")
 
-MANIFEST = "_manifest.json"
-
 _SPARK_CONF_DIR = Path(__file__).resolve().parent.parent / "spark_conf"
-
-_WRITTEN_BY = {
-    "samples": "prepare_samples",
-    "field_values": "prepare_samples",
-    "feature_encodings": "prepare_samples",
-    "scored_samples": "score_samples",
-    "logit_cells": "build_logit_cells",
-    "bin_statistics": "compute_bin_statistics",
-    "training_rows": "build_training_rows",
-    "calibrated_samples": "calibrate_samples",
-    "field_value_metrics": "evaluate",
-}
 
 
 class InputError(ValueError):
     """The input cannot be read or is refused; the message names the path and the next step."""
-
-
-class TableMissing(ValueError):
-    """A table that this stage reads is not there; the message names the stage that writes it."""
-
-
-class MixedPredictors(ValueError):
-    """Tables of one run come from scores of different predictors."""
 
 
 def start_session(config: RunConfig) -> SparkSession:
@@ -101,6 +80,7 @@ def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
     arguments = parser.parse_args()
     config = read_config(arguments.config, tuple(arguments.set))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.Builder().appName(f"adacalib {config.name} {run.__module__}").getOrCreate()
     try:
@@ -121,7 +101,7 @@ def read_table(spark: SparkSession, config: RunConfig, table: str, schema: Struc
         TableMissing: the table is not there.
         SchemaError: its columns or types differ from the schema.
     """
-    path = _existing(config, table)
+    path = _whole_table(config, table)
     frame = spark.read.parquet(str(path))
     check_schema(frame.schema, schema, str(path))
     return frame.select(*schema.fieldNames())
@@ -129,31 +109,14 @@ def read_table(spark: SparkSession, config: RunConfig, table: str, schema: Struc
 
 def read_arrow(config: RunConfig, table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a table that is bounded by field values × bins into memory, without Spark."""
-    path = _existing(config, table)
+    path = _whole_table(config, table)
     files = sorted(str(file) for file in path.rglob("*.parquet"))
     return pa.concat_tables([pq.read_table(file, columns=columns) for file in files])
 
 
 def read_manifest(config: RunConfig, table: str) -> dict[str, Any]:
     """The JSON written beside a table: rows, counts, fingerprints."""
-    content: dict[str, Any] = json.loads((_existing(config, table) / MANIFEST).read_text())
-    return content
-
-
-def check_one_predictor(config: RunConfig, tables: Sequence[str]) -> str:
-    """The fingerprint of the predictor behind the scores of all the tables.
-
-    Raises:
-        MixedPredictors: tables come from scores of different predictors.
-    """
-    found = {table: str(read_manifest(config, table)["predictor_fingerprint"]) for table in tables}
-    if len(set(found.values())) > 1:
-        listed = ", ".join(f"{table} from {fingerprint}" for table, fingerprint in found.items())
-        raise MixedPredictors(
-            f"{config.run_dir}: tables come from scores of different predictors ({listed}); "
-            "run from score_samples again"
-        )
-    return found[tables[0]]
+    return manifest.read_manifest(table_path(config, table))
 
 
 def write_table(
@@ -163,13 +126,13 @@ def write_table(
     schema: StructType,
     *,
     partition_by: str | None = None,
-    manifest: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> int:
     """Publishes a table whole: written beside its place with its manifest, then renamed into it.
 
     Args:
         partition_by: column that becomes folders (`split=train`).
-        manifest: what the table's readers must know besides its rows.
+        facts: what the table's readers must know besides its rows; goes into the manifest.
 
     Returns:
         The number of rows written.
@@ -186,7 +149,7 @@ def write_table(
     try:
         (writer.partitionBy(partition_by) if partition_by else writer).parquet(str(staging))
         n_rows = int(rows.get["rows"])
-        write_json(staging / MANIFEST, {"table": table, "rows": n_rows, **(manifest or {})})
+        write_json(staging / manifest.MANIFEST, {"table": table, "rows": n_rows, **(facts or {})})
         _replace(staging, path)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -264,13 +227,9 @@ def _resolve_input(config: InputConfig, run_dir: Path) -> str:
     return path
 
 
-def _existing(config: RunConfig, table: str) -> Path:
+def _whole_table(config: RunConfig, table: str) -> Path:
     path = table_path(config, table)
-    if not (path / MANIFEST).is_file():
-        stage = _WRITTEN_BY.get(table, "the stage that writes it")
-        raise TableMissing(
-            f"{path}: table {table} is not there; run `adacalib {stage}` first (or `run --from {stage}`)"
-        )
+    manifest.read_manifest(path)  # raises where there is none
     return path
 
 

@@ -33,7 +33,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     ]
     cells = reduce(DataFrame.unionByName, parts)
     fingerprint = io.read_manifest(config, "scored_samples")["predictor_fingerprint"]
-    io.write_table(cells, config, "logit_cells", schemas.LOGIT_CELLS, manifest={"predictor_fingerprint": fingerprint})
+    io.write_table(cells, config, "logit_cells", schemas.LOGIT_CELLS, facts={"predictor_fingerprint": fingerprint})
 
 
 if __name__ == "__main__":

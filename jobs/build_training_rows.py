@@ -33,7 +33,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         "training_rows",
         schemas.TRAINING_ROWS,
         partition_by="hold_out",
-        manifest={"predictor_fingerprint": io.read_manifest(config, "scored_samples")["predictor_fingerprint"]},
+        facts={"predictor_fingerprint": io.read_manifest(config, "scored_samples")["predictor_fingerprint"]},
     )
 
 

@@ -27,7 +27,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         "checkpoint_fingerprint": checkpoint.fingerprint,
         "predictor_fingerprint": checkpoint.documents["origin"]["predictor_fingerprint"],
     }
-    io.write_table(calibrated, config, "calibrated_samples", schema, partition_by="split", manifest=manifest)
+    io.write_table(calibrated, config, "calibrated_samples", schema, partition_by="split", facts=manifest)
 
 
 if __name__ == "__main__":

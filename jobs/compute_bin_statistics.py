@@ -27,7 +27,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         bins = bin_statistics.approximate_bin_statistics(fit, values, field, candidates, config.bins.accuracy)
     fingerprint = io.read_manifest(config, "logit_cells")["predictor_fingerprint"]
     manifest = {"method": config.bins.method, "predictor_fingerprint": fingerprint}
-    io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, manifest=manifest)
+    io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, facts=manifest)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from adacalib.cells.grouped_sums import GroupedSums
 from adacalib.cells.level_drift import compare_levels
 from adacalib.cells.logit_cells import LogitCells
 from adacalib.config import RunConfig
+from adacalib.manifest import check_one_predictor
 from adacalib.stats import evaluation_sums
 from adacalib.stats.field_value_metrics import build_field_value_metrics
 from adacalib.stats.logit_cells import build_logit_cells
@@ -47,7 +48,8 @@ class _Sums:
 
 def run(spark: SparkSession, config: RunConfig) -> None:
     """Evaluates every field of the run."""
-    io.check_one_predictor(config, ("logit_cells", "calibrated_samples"))
+    read = ("logit_cells", "calibrated_samples")
+    check_one_predictor({t: io.read_manifest(config, t)["predictor_fingerprint"] for t in read}, config.run_dir)
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     fit_cells = _read_fit_cells(spark, config)
     calibrated = io.read_table(spark, config, "calibrated_samples", schemas.calibrated_samples(config.fields))

@@ -46,7 +46,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     except (PySparkException, Py4JJavaError) as error:
         raise io.unreadable_input(config, error) from error
     try:
-        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, manifest=counts["rejected"])
+        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, facts=counts["rejected"])
         _refuse_bad_input(config, counts)
         good = _split(rows.filter(F.size("reasons") == 0), config)
         _write_samples(good, config, lengths, counts)
@@ -89,7 +89,7 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
         "feature_encodings",
         schemas.FEATURE_ENCODINGS,
     )
-    io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", manifest=manifest)
+    io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", facts=manifest)
     value_ids.unpersist()
 
 

@@ -25,7 +25,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         fingerprint = predictor.fingerprint
         scored = scored_samples.score_batches(samples, scorer, schema)
     manifest = {"predictor_fingerprint": fingerprint}
-    io.write_table(scored, config, "scored_samples", schema, partition_by="split", manifest=manifest)
+    io.write_table(scored, config, "scored_samples", schema, partition_by="split", facts=manifest)
 
 
 if __name__ == "__main__":

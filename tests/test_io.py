@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from adacalib import io
 from adacalib.config import RunConfig
-from adacalib.io import InputError, TableMissing
+from adacalib.io import InputError
+from adacalib.manifest import TableMissing
 from adacalib.schemas import SchemaError
 from tests.assert_table import assert_table, collect_rows
 from tests.small_runs import make_config
@@ -64,7 +65,7 @@ def test_properties_file_is_read_as_spark_reads_it(tmp_path: Path) -> None:
 
 def test_table_is_written_whole_with_its_manifest_and_read_back(spark: SparkSession, config: RunConfig) -> None:
     written = io.write_table(
-        make_frame(spark, 1, 2, 3), config, "t", SCHEMA, partition_by="split", manifest={"predictor_fingerprint": "f"}
+        make_frame(spark, 1, 2, 3), config, "t", SCHEMA, partition_by="split", facts={"predictor_fingerprint": "f"}
     )
     assert written == 3
     assert io.read_manifest(config, "t") == {"table": "t", "rows": 3, "predictor_fingerprint": "f"}
@@ -157,7 +158,10 @@ def test_package_path_is_found_without_importing_it(spark: SparkSession, tmp_pat
     [
         ("nowhere.parquet", r"input.path nowhere.parquet: nothing is there; give a file, folder or glob that exists"),
         ("package:no_such_thing/x", r"package no_such_thing is not installed; pip install no_such_thing"),
-        ("/nowhere/*.parquet", r"/nowhere/\*\.parquet: cannot be read as parquet: .*PATH_NOT_FOUND.*correct input.path"),
+        (
+            "/nowhere/*.parquet",
+            r"/nowhere/\*\.parquet: cannot be read as parquet: .*PATH_NOT_FOUND.*correct input.path",
+        ),
     ],
 )
 def test_missing_input_says_what_to_do(spark: SparkSession, tmp_path: Path, path: str, message: str) -> None:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import ArrayType, DoubleType, FloatType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from adacalib import schemas
 from adacalib.schemas import SchemaError, check_schema, id_column

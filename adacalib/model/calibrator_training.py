@@ -17,6 +17,7 @@ from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
+from adacalib.manifest import check_one_predictor, read_manifest
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.checkpoint import fingerprint as read_fingerprint
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
@@ -24,14 +25,10 @@ from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
-from adacalib.model.row_files import StreamError, open_rows, read_manifest
+from adacalib.model.row_files import StreamError, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
 
 Columns = dict[str, npt.NDArray[Any]]
-
-
-class MixedPredictors(ValueError):
-    """Tables of this run come from scores of different predictors."""
 
 
 class OtherBins(ValueError):
@@ -135,12 +132,7 @@ def _check_one_predictor(config: RunConfig, tables: Path) -> str:
     found = {name: str(read_manifest(tables / name)["predictor_fingerprint"]) for name in names}
     if not config.has_own_scores:
         found["predictor"] = read_fingerprint(config.run_dir / "predictor")
-    if len(set(found.values())) > 1:
-        listed = ", ".join(f"{name} from {fingerprint}" for name, fingerprint in found.items())
-        raise MixedPredictors(
-            f"{tables}: these do not come from one predictor ({listed}); run from score_samples again"
-        )
-    return found["logit_cells"]
+    return check_one_predictor(found, config.run_dir)
 
 
 def _read_columns(table: Path, field: str) -> Columns:

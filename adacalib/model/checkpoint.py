@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
 from torch import Tensor
@@ -102,7 +103,7 @@ def load_artifact(directory: str | Path) -> Artifact:
             raise ArtifactError(f"{directory / name}: truncated or changed since it was written; {_NEXT_STEP}")
         stem, _, ending = name.rpartition(".")
         if ending == "safetensors":
-            tensors[stem] = parse_tensors(content)
+            tensors[stem] = _parse_tensors(content, directory / name)
         else:
             documents[stem] = json.loads(content)
     return Artifact(tensors, documents, checksums["fingerprint"])
@@ -136,6 +137,13 @@ def _format_json(document: Any) -> bytes:
 
 def _combine(sums: Mapping[str, str]) -> str:
     return hashlib.sha256("".join(f"{name} {sums[name]}\n" for name in sorted(sums)).encode()).hexdigest()
+
+
+def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        return parse_tensors(content)
+    except SafetensorError as error:
+        raise ArtifactError(f"{path}: not a safetensors file ({error}); {_NEXT_STEP}") from error
 
 
 def _write_through(path: Path, content: bytes) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from adacalib.config import RunConfig
+from adacalib.manifest import read_manifest
 from adacalib.model.checkpoint import publish_artifact
 from adacalib.model.distributed import Ranks, join_ranks, sum_over_ranks, wait_for_all
 from adacalib.model.predictor import Predictor, compute_log_loss
-from adacalib.model.row_files import RowFiles, StreamError, open_rows, read_manifest
+from adacalib.model.row_files import RowFiles, StreamError, open_rows
 from adacalib.model.stream import stream_batches
 from adacalib.model.training import TrainingPlan, train
 

@@ -6,18 +6,15 @@ footers are enough to deal the row groups.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MANIFEST = "_manifest.json"
-"""Stands beside the Parquet files of a table; its key `rows` is the number of rows written."""
+from adacalib.manifest import MANIFEST, read_manifest
 
 
 class StreamError(RuntimeError):
@@ -52,24 +49,6 @@ class Piece:
     shard: int
     shard_count: int
     rows: int
-
-
-def read_manifest(table: str | Path) -> dict[str, Any]:
-    """The manifest of a table's folder.
-
-    Raises:
-        StreamError: there is none, or it is no JSON object.
-    """
-    path = Path(table) / MANIFEST
-    try:
-        manifest = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise StreamError(f"{path}: missing, so the table is not complete; run the stage that writes it") from error
-    except ValueError as error:
-        raise StreamError(f"{path}: not valid JSON ({error}); run the stage that writes it again") from error
-    if not isinstance(manifest, dict):
-        raise StreamError(f"{path}: expected a JSON object; run the stage that writes it again")
-    return manifest
 
 
 def open_rows(table: str | Path, partition: str = "") -> RowFiles:

@@ -80,7 +80,9 @@ def test_days_are_dealt_whole_and_in_order(samples: dict) -> None:
     assert set(order) == {"train", "dev", "test"}
 
 
-def test_ids_follow_the_frequency_in_train_and_dev(spark: SparkSession, config: RunConfig, samples: dict, world: dict) -> None:
+def test_ids_follow_the_frequency_in_train_and_dev(
+    spark: SparkSession, config: RunConfig, samples: dict, world: dict
+) -> None:
     fit = [i for i in kept(world) if samples[f"row {i}"]["split"] != "test"]
     values = collect_rows(io.read_table(spark, config, "field_values", schemas.FIELD_VALUES))
     for field in FIELDS:
@@ -94,9 +96,7 @@ def test_ids_follow_the_frequency_in_train_and_dev(spark: SparkSession, config: 
         found = [tuple(row[name] for name in names) for row in values if row["field"] == field]
         assert sorted(found, key=lambda row: row[2]) == expected
         ids = {value: k for k, value in enumerate(order, start=1)}
-        assert all(
-            samples[f"row {i}"][f"field_value_id_{field}"] == ids.get(world[field][i], 0) for i in kept(world)
-        )
+        assert all(samples[f"row {i}"][f"field_value_id_{field}"] == ids.get(world[field][i], 0) for i in kept(world))
 
 
 def test_features_are_standardised_on_train_and_dev_only(samples: dict, world: dict) -> None:
@@ -136,7 +136,9 @@ def test_manifest_counts_everything_on_the_way(config: RunConfig, samples: dict,
     assert manifest["splits"]["test"]["n_unseen"] == {"shop": 1, "town": 0}
 
 
-def test_encodings_table_reproduces_the_features(spark: SparkSession, config: RunConfig, samples: dict, world: dict) -> None:
+def test_encodings_table_reproduces_the_features(
+    spark: SparkSession, config: RunConfig, samples: dict, world: dict
+) -> None:
     rows = collect_rows(io.read_table(spark, config, "feature_encodings", schemas.FEATURE_ENCODINGS))
     price = next(row for row in rows if row["feature"] == "price")
     categories = {row["category"]: row["category_id"] for row in rows if row["feature"] == "device"}

@@ -15,7 +15,7 @@ import pytest
 
 from adacalib.cells.functions import BinFunctions
 from adacalib.config import RunConfig
-from adacalib.io import TableMissing
+from adacalib.manifest import TableMissing
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.unified import UnifiedModel, publish_unified
 from adacalib.report.data import METHODS

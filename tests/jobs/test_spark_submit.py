@@ -30,6 +30,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 def submit(config: RunConfig, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Submits the job and waits; spark-submit merges the Python process's stderr into stdout."""
     config_path = config.run_dir / "effective_config.json"
     write_json(config_path, config.model_dump(mode="json"))
     command = [Path(pyspark.__path__[0]) / "bin" / "spark-submit", "--master", "local[2]"]
@@ -52,13 +53,15 @@ def test_submitted_job_writes_the_same_table(spark: SparkSession, prepared: RunC
     folder = io.table_path(prepared, "logit_cells")
     old = {file.name for file in folder.rglob("*.parquet")}
     done = submit(prepared)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert not old & {file.name for file in folder.rglob("*.parquet")}  # written anew
     assert_table(io.read_table(spark, prepared, "logit_cells", schemas.LOGIT_CELLS), before, KEY, rtol=1e-12)
-    assert f"wrote {folder}: {len(before)} rows" in done.stderr
+    assert f"wrote {folder}: {len(before)} rows" in done.stdout
+    assert "py4j" not in done.stdout  # one log line per table, not one per call into the JVM
 
 
 def test_submitted_jobs_failure_is_a_failure_with_its_message(prepared: RunConfig) -> None:
     done = submit(prepared, "--set", "name=never_prepared")
     assert done.returncode != 0
-    assert "table scored_samples is not there; run `adacalib score_samples` first" in done.stderr
+    assert "table scored_samples is not there; run `adacalib score_samples` first" in done.stdout
+    assert not (prepared.run_dir.parent / "never_prepared").exists()

@@ -15,11 +15,20 @@ from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
+from adacalib.manifest import TableMissing
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.calibrator_training import train_calibrator
 from adacalib.model.unified import load_model
 from tests.assert_table import assert_table, collect_rows
-from tests.small_runs import DEVICE_EFFECT, draw_world, make_config, predictor_config, run_stage, run_stages, write_input
+from tests.small_runs import (
+    DEVICE_EFFECT,
+    draw_world,
+    make_config,
+    predictor_config,
+    run_stage,
+    run_stages,
+    write_input,
+)
 
 N_ROWS = 5000
 KEYED = {"input": {"row_key": "key"}}
@@ -134,7 +143,9 @@ def test_training_rows_are_those_of_train_and_dev(spark: SparkSession, predicted
     assert {row["fold"] for row in collect_rows(rows.select("fold").distinct())} == {0, 1, 2, 3}
     cells = io.read_table(spark, predicted, "logit_cells", schemas.LOGIT_CELLS).filter("field = 'shop'")
     by_fold = cells.groupBy("fold", "field_value_id").agg(F.sum("n_samples").alias("n"))
-    assert_table(rows.groupBy("fold", "field_value_id").agg(F.count("*").alias("n")), by_fold, ["fold", "field_value_id"])
+    assert_table(
+        rows.groupBy("fold", "field_value_id").agg(F.count("*").alias("n")), by_fold, ["fold", "field_value_id"]
+    )
 
 
 def test_field_value_metrics_add_up_to_the_test_split(spark: SparkSession, predicted: RunConfig) -> None:
@@ -188,7 +199,7 @@ def test_own_scores_without_features_need_no_rows(spark: SparkSession, own_score
 
 
 def test_missing_table_stops_a_later_stage_with_the_cure(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(io.TableMissing, match="table samples is not there; run `adacalib prepare_samples` first"):
+    with pytest.raises(TableMissing, match="table samples is not there; run `adacalib prepare_samples` first"):
         run_stage(spark, make_config(tmp_path), "score_samples")
 
 
@@ -254,9 +265,7 @@ def spread_between_values(calibrator: Calibrator) -> float:
 
 
 @pytest.mark.parametrize("switch", ["value_level", "value_slope", "bin_shrinkage"])
-def test_each_part_of_robust_mode_off_changes_the_functions(
-    own_scores: RunConfig, tmp_path: Path, switch: str
-) -> None:
+def test_each_part_of_robust_mode_off_changes_the_functions(own_scores: RunConfig, tmp_path: Path, switch: str) -> None:
     config = copy_run(own_scores, tmp_path)
     full = load_model(config.run_dir / "unified", config.field)[1].fingerprint
     calibrator, fingerprint = train(change_calibrator(config, **{switch: False}))

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from adacalib.config import RunConfig
-from adacalib.model.calibrator_training import MixedPredictors, OtherBins, train_calibrator
+from adacalib.manifest import MixedPredictors, TableMissing
+from adacalib.model.calibrator_training import OtherBins, train_calibrator
 from adacalib.model.checkpoint import publish_artifact
 from adacalib.model.predictor import Predictor
 from adacalib.model.row_files import StreamError
@@ -178,5 +179,5 @@ def test_a_lost_file_or_row_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match=r"logit_cells: 0 rows in its files, 203 in _manifest\.json"):
         train_calibrator(config)
     (config.run_dir / "tables" / "samples" / "_manifest.json").unlink()
-    with pytest.raises(StreamError, match=r"samples/_manifest\.json: missing"):
+    with pytest.raises(TableMissing, match="table samples is not there; run `adacalib prepare_samples`"):
         train_calibrator(config)

@@ -19,7 +19,8 @@ from petastorm.workers_pool import EmptyResultError
 from petastorm.workers_pool.thread_pool import ThreadPool
 from petastorm.workers_pool.worker_base import WorkerBase
 
-from adacalib.model.row_files import RowFiles, StreamError, count_rows, deal_pieces, open_rows, read_manifest
+from adacalib.manifest import TableMissing, read_manifest
+from adacalib.model.row_files import RowFiles, StreamError, count_rows, deal_pieces, open_rows
 from adacalib.model.stream import CompleteThreadPool, stream_batches
 from tests.model.toy_training import toy_columns, write_rows
 
@@ -283,11 +284,11 @@ def test_a_table_or_manifest_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="t: there is no such table; run the stage"):
         open_rows(tmp_path / "t")
     (tmp_path / "t").mkdir()
-    with pytest.raises(StreamError, match="missing, so the table is not complete"):
+    with pytest.raises(TableMissing, match="table t is not there; run"):
         read_manifest(tmp_path / "t")
     (tmp_path / "t" / "_manifest.json").write_text("{")
-    with pytest.raises(StreamError, match="not valid JSON"):
+    with pytest.raises(TableMissing, match="not valid JSON"):
         read_manifest(tmp_path / "t")
     (tmp_path / "t" / "_manifest.json").write_text(json.dumps([1]))
-    with pytest.raises(StreamError, match="expected a JSON object"):
+    with pytest.raises(TableMissing, match="expected a JSON object"):
         read_manifest(tmp_path / "t")

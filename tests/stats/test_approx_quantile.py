@@ -52,7 +52,9 @@ def test_sums_agree_with_the_oracle_beyond_the_ends_too(spark: SparkSession) -> 
             sums[0] += row.weight
             sums[1] += row.weight * row.label
     table = sum_bins_of_rows(make_samples(spark, drawn), bounds, "f", 3)
-    found = {(r["field_value_id"], r["bin_index"]): [r["sum_weight"], r["sum_weight_responses"]] for r in collect_rows(table)}
+    found = {
+        (r["field_value_id"], r["bin_index"]): [r["sum_weight"], r["sum_weight_responses"]] for r in collect_rows(table)
+    }
     assert found.keys() == expected.keys()
     np.testing.assert_allclose([found[k] for k in expected], list(expected.values()), rtol=1e-12)
 

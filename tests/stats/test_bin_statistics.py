@@ -64,9 +64,7 @@ def test_every_value_and_candidate_is_there_and_typed(spark: SparkSession, sampl
 
 
 @pytest.mark.parametrize("candidate", [5, 20])
-def test_bounds_increase_and_bins_hold_every_sample(
-    rows: list[dict], samples: pd.DataFrame, candidate: int
-) -> None:
+def test_bounds_increase_and_bins_hold_every_sample(rows: list[dict], samples: pd.DataFrame, candidate: int) -> None:
     bins = list_bins(rows, candidate)
     assert sorted(bins) == [0, 1, 2, 3]
     for value_id, own in bins.items():

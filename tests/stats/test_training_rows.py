@@ -55,7 +55,9 @@ def test_each_file_is_a_random_sample(spark: SparkSession) -> None:
 
 def test_held_out_share_and_folds(spark: SparkSession) -> None:
     table = build(make_samples(spark, draw_samples(1000)))
-    counts = {(row["hold_out"], row["fold"]): row["count"] for row in collect_rows(table.groupBy("hold_out", "fold").count())}
+    counts = {
+        (row["hold_out"], row["fold"]): row["count"] for row in collect_rows(table.groupBy("hold_out", "fold").count())
+    }
     assert {fold for _, fold in counts} == {0, 1, 2, 3}
     held_out = sum(n for (hold_out, _), n in counts.items() if hold_out == 1)
     assert abs(held_out - 200) < 65
