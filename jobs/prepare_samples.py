@@ -65,14 +65,7 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     with_ids = samples.assign_sample_ids(good, _count_partitions(config, counts["n_good"]))
     table = samples.build_samples(with_ids, value_ids, encodings, config, broadcast)
     manifest = counts | {
-        "splits": {
-            row["split"]: {
-                "n_samples": row["n_samples"],
-                "n_responses": row["n_responses"],
-                "n_unseen": {field: row[f"n_unseen_{field}"] for field in config.fields},
-            }
-            for row in samples.count_samples(good, value_ids, config.fields, broadcast).collect()
-        },
+        "splits": _count_splits(samples.count_samples(good, value_ids, config.fields, broadcast), config),
         "imputed_nulls": {f"{e.feature}[{e.component}]": e.n_nulls for e in encodings if e.n_nulls},
         "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
     }
@@ -91,6 +84,18 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     )
     io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", facts=manifest)
     value_ids.unpersist()
+
+
+def _count_splits(counted: DataFrame, config: RunConfig) -> dict[str, Any]:
+    """Per split: samples, responses and, per field, samples whose value train ∪ dev do not have (id 0)."""
+    return {
+        row["split"]: {
+            "n_samples": row["n_samples"],
+            "n_responses": row["n_responses"],
+            "n_unseen": {field: row[f"n_unseen_{field}"] for field in config.fields},
+        }
+        for row in counted.collect()
+    }
 
 
 def _count_input(rows: DataFrame, config: RunConfig, n_input: int) -> dict[str, Any]:

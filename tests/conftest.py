@@ -23,7 +23,7 @@ spark.driver.extraJavaOptions                       -XX:TieredStopAtLevel=1
 spark.sql.shuffle.partitions                        3
 # Without this the adaptive planner makes one partition of three small ones.
 spark.sql.adaptive.coalescePartitions.enabled       false
-# Two tests' worth of plans are no use to anybody; the heap stays small over the whole suite.
+# Plans of finished queries are no use to anybody: the heap stays small over the whole suite.
 spark.ui.retainedJobs                               10
 spark.sql.ui.retainedExecutions                     10
 """

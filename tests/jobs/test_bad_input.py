@@ -149,6 +149,17 @@ def test_above_the_allowed_share_the_run_stops_with_all_reasons(spark: SparkSess
     assert io.read_table(spark, config, "rejects", schemas.REJECTS).count() == len(FAULTY)
 
 
+@pytest.mark.parametrize(("n_rejected", "stops"), [(100, False), (101, True)])
+def test_the_allowed_share_itself_is_allowed(n_rejected: int, stops: bool) -> None:
+    counts = {"n_good": 10_000 - n_rejected, "rejected": {"n_rejected": n_rejected, "reasons": {NEITHER: n_rejected}}}
+    config = make_config(Path("nowhere"))
+    if not stops:
+        prepare_samples._refuse_bad_input(config, counts)
+        return
+    with pytest.raises(InputError, match=r"101 of 10,000 rows are faulty \(1\.01%, allowed 1\.00%\)"):
+        prepare_samples._refuse_bad_input(config, counts)
+
+
 def expect_refusal(
     spark: SparkSession, folder: Path, columns: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.manifest import TableMissing
+from adacalib.manifest import MixedPredictors, TableMissing
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.calibrator_training import train_calibrator
 from adacalib.model.unified import load_model
@@ -205,18 +205,19 @@ def test_missing_table_stops_a_later_stage_with_the_cure(spark: SparkSession, tm
 
 def test_own_scores_with_weights_days_and_features(spark: SparkSession, world: dict, tmp_path: Path) -> None:
     write_input(tmp_path, world)
-    config = run_stages(
-        spark,
-        make_config(
-            tmp_path,
-            {
-                "input": {"weight": "w", "date": "day", "row_key": "key", "score_kind": "logit", "score": "ln(score / (1 - score))"},
-                "split": {"by": "date"},
-                "features": {"numeric": ["price"]},
-                "calibrator": {"auxiliary": {"hidden": [8], "epochs": 2, "batch_size": 512}},
-            },
-        ),
-    )  # fmt: skip
+    changes = {
+        "input": {
+            "score": "ln(score / (1 - score))",
+            "score_kind": "logit",
+            "weight": "w",
+            "date": "day",
+            "row_key": "key",
+        },
+        "split": {"by": "date"},
+        "features": {"numeric": ["price"]},
+        "calibrator": {"auxiliary": {"hidden": [8], "epochs": 2, "batch_size": 512}},
+    }
+    config = run_stages(spark, make_config(tmp_path, changes))
     rows = read_calibrated(spark, config)
     assert_scored_once(spark, config, rows)
     assert_cells_add_up(spark, config)
@@ -365,3 +366,33 @@ def test_the_papers_four_ablations(spark: SparkSession, paper: RunConfig, tmp_pa
     assert bool((bounds == bounds[0]).all()) == ("adaptive_function" in changes)
     if "adaptive_binning" in changes:
         assert int(calibrator.table.n_bins_V.max()) <= 4
+
+
+def test_reference_path_of_the_bins_serves_as_well(spark: SparkSession, own_scores: RunConfig, tmp_path: Path) -> None:
+    config = copy_run(own_scores, tmp_path)
+    config = config.model_copy(update={"bins": config.bins.model_copy(update={"method": "approx_quantile"})})
+    run_stage(spark, config, "compute_bin_statistics")
+    assert io.read_manifest(config, "bin_statistics")["method"] == "approx_quantile"
+    train(config)
+    run_stage(spark, config, "calibrate_samples")
+    rows, before = read_calibrated(spark, config), read_calibrated(spark, own_scores)
+    assert_monotone(rows, "shop")
+    loss = [compute_log_loss(found, "calibrated_logit") for found in (rows, before)]
+    assert loss[0] != loss[1]
+    assert loss[0] == pytest.approx(loss[1], abs=0.005)  # other bounds, the same data
+
+
+def test_tables_of_two_predictors_are_refused(spark: SparkSession, own_scores: RunConfig, tmp_path: Path) -> None:
+    config = copy_run(own_scores, tmp_path)
+    new_scores = config.model_copy(update={"input": config.input.model_copy(update={"score_version": "next-model"})})
+    for stage in ("score_samples", "build_logit_cells"):
+        run_stage(spark, new_scores, stage)
+    with pytest.raises(MixedPredictors, match=r"logit_cells from next-model.*bin_statistics from own-scores"):
+        train(new_scores)
+
+
+def compute_log_loss(rows: list[dict[str, Any]], name: str) -> float:
+    """Mean cross-entropy of the test split, from log-odds."""
+    rows = [row for row in rows if row["split"] == "test"]
+    label, logit = (np.array([row[column] for row in rows], float) for column in ("label", name))
+    return float(np.mean(np.logaddexp(0, logit) - label * logit))

@@ -60,7 +60,8 @@ def test_scores_by_hand(spark: SparkSession) -> None:
 
 
 def test_group_sums_by_hand(spark: SparkSession) -> None:
-    # value 1 has three cells of weight 1, 1.5, 1 (mid-ranks .5, 1.75, 3 of 3.5): one per tercile; value 2 one sample: tercile 1 as a whole
+    # value 1 has three cells of weight 1, 1.5, 1 (mid-ranks .5, 1.75, 3 of 3.5): one per tercile;
+    # value 2 has one sample: tercile 1 as a whole
     drawn = samples_by_hand([(1, -1.0, 0), (1, 0.0, 1), (1, 1.0, 1), (2, 0.0, 0)])
     sums = sum_groups(spark, drawn.assign(weight=[1.0, 1.5, 1.0, 8.0]))
     assert total(sums, sums.weight) == {(1, 0): 1.0, (1, 1): 1.5, (1, 2): 1.0, (2, 1): 8.0}

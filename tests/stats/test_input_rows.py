@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from adacalib.config import RunConfig
 from adacalib.stats.input_rows import (
-    LOGIT_CLIP,
     build_input_rows,
     compute_logit,
     filter_rows,
@@ -23,6 +22,7 @@ from adacalib.stats.input_rows import (
 from tests.assert_table import assert_table, collect_rows
 from tests.small_runs import make_config
 
+LOGIT_CLIP = math.log((1 - 1e-7) / 1e-7)
 SCHEMA = "id int, label double, score double, shop string, w double, day string, part string, x double, a array<double>"
 GOOD = (1.0, 0.5, "a", 1.0, "2024-01-01", "train", 1.0, [1.0, 2.0])
 
