@@ -145,6 +145,13 @@ class AuxiliaryConfig(_Section):
     learning_rate: float = Field(2e-3, gt=0)
 
 
+MODE_SWITCHES = {
+    "paper": ("posterior_guidance", "adaptive_function"),
+    "robust": ("value_level", "value_slope", "bin_shrinkage", "residual_network", "re_level", "do_no_harm"),
+}
+"""Switches that act in one mode only; in the other they are refused, so that none is silently ignored."""
+
+
 class CalibratorConfig(_Section):
     """AdaCalib itself: its mode and one switch per part."""
 
@@ -152,7 +159,7 @@ class CalibratorConfig(_Section):
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     # the paper's four ablation switches (the fourth is auxiliary.enabled)
     posterior_guidance: bool = Field(True, description="false: free knots instead of MLP(posterior) (paper mode)")
-    adaptive_function: bool = Field(True, description="false: one function for all field values")
+    adaptive_function: bool = Field(True, description="false: one function for all field values (paper mode)")
     adaptive_binning: bool = Field(True, description="false: the middle candidate only, no gate")
     # parts of robust mode
     value_level: bool = Field(True, description="empirical-Bayes level per field value")
@@ -166,6 +173,14 @@ class CalibratorConfig(_Section):
     penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty of Eq. 5")
     temperature_start: float = Field(1.0, ge=0.05)
     temperature_end: float = Field(0.3, ge=0.05)
+
+    @model_validator(mode="after")
+    def _switches_act_in_this_mode(self) -> CalibratorConfig:
+        other = "paper" if self.mode == "robust" else "robust"
+        idle = [name for name in MODE_SWITCHES[other] if getattr(self, name) != type(self).model_fields[name].default]
+        if idle:
+            raise ValueError(f"{', '.join(idle)}: acts in mode: {other} only, and this is mode: {self.mode}")
+        return self
 
 
 class TrainingConfig(_Section):

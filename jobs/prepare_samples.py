@@ -42,7 +42,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         n_input = raw.count()
         rows = input_rows.build_input_rows(input_rows.filter_rows(raw, config), config, lengths)
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        counts = _count_input(rows, config, n_input)
+        counts = _count_input(rows, config, n_input, lengths)
     except (PySparkException, Py4JJavaError) as error:
         raise io.unreadable_input(config, error) from error
     try:
@@ -66,7 +66,6 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     table = samples.build_samples(with_ids, value_ids, encodings, config, broadcast)
     manifest = counts | {
         "splits": _count_splits(samples.count_samples(good, value_ids, config.fields, broadcast), config),
-        "imputed_nulls": {f"{e.feature}[{e.component}]": e.n_nulls for e in encodings if e.n_nulls},
         "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
     }
     for user, names in (("predictor", config.predictor_features), ("auxiliary", config.auxiliary_features)):
@@ -98,17 +97,18 @@ def _count_splits(counted: DataFrame, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _count_input(rows: DataFrame, config: RunConfig, n_input: int) -> dict[str, Any]:
+def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict[str, int | None]) -> dict[str, Any]:
     """Everything that is counted on the way in; the input's fingerprint does not depend on files or order."""
+    is_good = F.size("reasons") == 0
+    components = feature_encodings.list_components(lengths)
     found = rows.agg(
         F.count(F.lit(1)).alias("n"),
-        F.coalesce(F.sum((F.size("reasons") > 0).cast("long")), F.lit(0)).alias("n_rejected"),
-        F.coalesce(F.sum(F.when(F.size("reasons") == 0, F.col("is_clipped")).cast("long")), F.lit(0)).alias(
-            "n_clipped"
-        ),
+        F.count_if(~is_good).alias("n_rejected"),
+        F.count_if(is_good & F.col("is_clipped")).alias("n_clipped"),
+        *(F.count_if(is_good & F.get("numeric", F.lit(i)).isNull()).alias(f"gap_{i}") for i in range(len(components))),
         F.sum(F.col("row_hash").cast("decimal(38,0)")).alias("fingerprint"),
-        *(F.sum(F.col(f"field__{f}").isNull().cast("long")).alias(f"null_{f}") for f in config.fields),
-        *(F.sum((F.col(f"field__{f}") == "").cast("long")).alias(f"empty_{f}") for f in config.fields),
+        *(F.count_if(F.col(f"field__{f}").isNull()).alias(f"null_{f}") for f in config.fields),
+        *(F.count_if(F.col(f"field__{f}") == "").alias(f"empty_{f}") for f in config.fields),
     ).collect()[0]
     return {
         "input": config.input.path,
@@ -117,8 +117,13 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int) -> dict[str, 
         "n_filtered_out": n_input - found["n"],
         "n_good": found["n"] - found["n_rejected"],
         "n_scores_clipped": found["n_clipped"],
-        "n_null_field_values": {f: found[f"null_{f}"] or 0 for f in config.fields},
-        "n_empty_field_values": {f: found[f"empty_{f}"] or 0 for f in config.fields},
+        "imputed_nulls": {
+            f"{name}[{component}]": found[f"gap_{i}"]
+            for i, (name, component) in enumerate(components)
+            if found[f"gap_{i}"]
+        },
+        "n_null_field_values": {f: found[f"null_{f}"] for f in config.fields},
+        "n_empty_field_values": {f: found[f"empty_{f}"] for f in config.fields},
         "rejected": {
             "n_rejected": found["n_rejected"],
             "reasons": {row["reason"]: row["n_rows"] for row in rejects.count_reasons(rows).collect()},

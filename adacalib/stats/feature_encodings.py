@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row
@@ -26,7 +26,17 @@ class NumericEncoding:
     component: int
     mean: float
     scale: float
-    n_nulls: int
+
+
+def list_components(lengths: Mapping[str, int | None]) -> list[tuple[str, int]]:
+    """(feature, component) of each place in the array `numeric`; a plain number is component 0.
+
+    >>> list_components({"price": None, "taste": 2})
+    [('price', 0), ('taste', 0), ('taste', 1)]
+    """
+    return [
+        (name, component) for name, length in lengths.items() for component in range(1 if length is None else length)
+    ]
 
 
 def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> list[NumericEncoding]:
@@ -43,26 +53,20 @@ def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> 
     Raises:
         FeatureError: values are so large that their squares overflow.
     """
-    places = [
-        (name, component) for name, length in lengths.items() for component in range(1 if length is None else length)
-    ]
+    places = list_components(lengths)
     if not places:
         return []
     element = [F.col("numeric")[i] for i in range(len(places))]
     totals: Row | None = rows.agg(
-        F.count(F.lit(1)).alias("n"),
         *(F.avg(x).alias(f"mean_{i}") for i, x in enumerate(element)),
         *(F.stddev_pop(x).alias(f"scale_{i}") for i, x in enumerate(element)),
-        *(F.count(x).alias(f"count_{i}") for i, x in enumerate(element)),
         *(F.min(x).alias(f"min_{i}") for i, x in enumerate(element)),
         *(F.max(x).alias(f"max_{i}") for i, x in enumerate(element)),
     ).first()
     if totals is None:
         raise ValueError("an aggregate without groups gave no row")
     return [
-        NumericEncoding(
-            feature, component, *_find_mean_and_scale(feature, totals, i), totals["n"] - totals[f"count_{i}"]
-        )
+        NumericEncoding(feature, component, *_find_mean_and_scale(feature, totals, i))
         for i, (feature, component) in enumerate(places)
     ]
 

@@ -122,7 +122,7 @@ def test_manifest_counts_everything_on_the_way(config: RunConfig, samples: dict,
     assert manifest["rejected"] == {"n_rejected": 0, "reasons": {}}
     fit = [i for i in kept(world) if samples[f"row {i}"]["split"] != "test"]
     assert manifest["n_field_values"] == {f: len({world[f][i] for i in fit}) for f in FIELDS}
-    assert manifest["imputed_nulls"] == {"taste[0]": sum(world["taste"][i][0] is None for i in fit)}
+    assert manifest["imputed_nulls"] == {"taste[0]": sum(world["taste"][i][0] is None for i in kept(world))}
     assert (manifest["n_predictor_features"], manifest["n_auxiliary_features"]) == (1, 3)
     # phone, desk, watch, null, and one for unseen categories
     assert (manifest["predictor_category_counts"], manifest["auxiliary_category_counts"]) == ([], [5])

@@ -25,17 +25,17 @@ def test_mean_and_scale_by_hand(spark: SparkSession) -> None:
     # x: 1, 3, null → mean 2, deviation 1; a[0]: 5 throughout → scale 1; a[1]: never there → mean 0, scale 1
     rows = make_rows(spark, [[1.0, 5.0, None], [3.0, 5.0, None], [None, 5.0, None]])
     assert learn_numeric_encodings(rows, {"x": None, "a": 2}) == [
-        NumericEncoding("x", 0, 2.0, 1.0, 1),
-        NumericEncoding("a", 0, 5.0, 1.0, 0),
-        NumericEncoding("a", 1, 0.0, 1.0, 3),
+        NumericEncoding("x", 0, 2.0, 1.0),
+        NumericEncoding("a", 0, 5.0, 1.0),
+        NumericEncoding("a", 1, 0.0, 1.0),
     ]
 
 
 def test_encoded_features_by_hand(spark: SparkSession) -> None:
     encodings = [
-        NumericEncoding("x", 0, 2.0, 4.0, 0),
-        NumericEncoding("y", 0, 0.0, 1.0, 0),
-        NumericEncoding("a", 0, 1.0, 1.0, 0),
+        NumericEncoding("x", 0, 2.0, 4.0),
+        NumericEncoding("y", 0, 0.0, 1.0),
+        NumericEncoding("a", 0, 1.0, 1.0),
     ]
     rows = make_rows(spark, [[10.0, 7.0, None]])
     encoded = rows.select(
@@ -65,7 +65,7 @@ def test_large_offset_is_taken_off_exactly(spark: SparkSession, offset: float) -
     encodings = learn_numeric_encodings(rows, {"x": None, "constant": None})
     encoded = np.array([row["v"] for row in collect_rows(rows.select(encode_numeric(encodings, ("x",)).alias("v")))])
     np.testing.assert_allclose([encoded.mean(), encoded.std()], [0, 1], atol=1e-4)
-    assert encodings[1] == NumericEncoding("constant", 0, offset, 1.0, 0)
+    assert encodings[1] == NumericEncoding("constant", 0, offset, 1.0)
 
 
 def test_overflowing_feature_is_refused(spark: SparkSession) -> None:
@@ -76,7 +76,7 @@ def test_overflowing_feature_is_refused(spark: SparkSession) -> None:
 def test_table_holds_what_a_service_needs(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("u", 1.0), ("u", 0.0), (None, 1.0)], "category__kind string, label double")
     ids = assign_value_ids(rows, {"category__kind": "category__kind"})
-    table = build_feature_encodings(ids, [NumericEncoding("x", 1, 2.0, 4.0, 0)], ["kind"])
+    table = build_feature_encodings(ids, [NumericEncoding("x", 1, 2.0, 4.0)], ["kind"])
     nothing = {"category": None, "category_id": None, "mean": None, "scale": None}
     category = nothing | {"feature": "kind", "kind": "categorical", "component": 0}
     expected = [
