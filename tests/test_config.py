@@ -183,3 +183,19 @@ def test_faulty_override_is_refused(override: str, message: str, tmp_path: Path)
 
 def test_schema_describes_every_top_level_key() -> None:
     assert set(RunConfig.model_json_schema()["properties"]) == set(RunConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("mode", "switch", "acts_in"),
+    [("robust", "adaptive_function", "paper"), ("paper", "value_level", "robust"), ("paper", "do_no_harm", "robust")],
+)
+def test_switch_of_the_other_mode_is_refused(mode: str, switch: str, acts_in: str) -> None:
+    content = {
+        "name": "x",
+        "input": {"path": "a", "label": "y", "score": "s"},
+        "fields": ["f"],
+        "calibrator": {"mode": mode, switch: False},
+    }
+    with pytest.raises(ConfigError, match=f"{switch}: acts in mode: {acts_in} only, and this is mode: {mode}"):
+        parse_config(content)
+    assert parse_config(content | {"calibrator": {"mode": acts_in, switch: False}}).calibrator.mode == acts_in
