@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.config import RunConfig
+from adacalib.manifest import TableMissing
 from adacalib.model.checkpoint import ArtifactError, fingerprint, load_artifact, publish_artifact
 from adacalib.model.features import FeatureEncoder
 from adacalib.model.predictor import Predictor, build_predictor, compute_log_loss, load_predictor, predict_logits
@@ -184,7 +185,7 @@ def test_the_same_samples_give_the_same_predictor(trained: RunConfig, tmp_path: 
 def test_samples_the_predictor_cannot_learn_from(tmp_path: Path) -> None:
     config = toy_config(tmp_path)
     path = str(write_config(config, tmp_path / "config.json"))
-    with pytest.raises(StreamError, match="samples"):
+    with pytest.raises(TableMissing, match="table samples is not there; run `adacalib prepare_samples`"):
         train_predictor.main(["--config", path])
     write_samples(config, labels="none")
     with pytest.raises(ValueError, match=r"split=train: labels add up to 0 at weight 1500.*rows of both labels"):

@@ -119,7 +119,7 @@ def test_samples_by_hand(spark: SparkSession) -> None:
     rows = spark.createDataFrame(ROWS, INPUT)
     columns = {"shop": "field__shop", "town": "field__town", "category__kind": "category__kind"}
     value_ids = assign_value_ids(rows.filter("split != 'test'"), columns)
-    encodings = [NumericEncoding("x", 0, 9.0, 1.0), NumericEncoding("y", 0, 1.0, 2.0, 0)]
+    encodings = [NumericEncoding("x", 0, 9.0, 1.0), NumericEncoding("y", 0, 1.0, 2.0)]
     table = build_samples(rows, value_ids, encodings, config, broadcast=True)
     check_schema(table.schema, samples_schema(config.fields), "samples")
     names = (
