@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -59,8 +60,8 @@ STAGE_HELP = {
     training.ranks ranks.""",
     "calibrate_samples": """samples + unified → calibrated_samples.
 
-    Reads samples and the unified checkpoint. Writes calibrated_samples: each sample with its un-calibrated logit and
-    its calibrated score, from one forward pass.""",
+    Reads samples (scored_samples, with own scores) and the unified checkpoint. Writes calibrated_samples: each sample
+    with its un-calibrated logit and its calibrated score, from one forward pass.""",
     "evaluate": """calibrated_samples (test) → metrics.json, field_value_metrics.
 
     Reads calibrated_samples and logit_cells. Compares un-calibrated, isotonic, isotonic + offset per field value and
@@ -187,7 +188,8 @@ def show_config(
 
 
 def main() -> None:
-    """Entry point of the `adacalib` command."""
+    """Entry point of the `adacalib` command. SIGTERM ends a run as Ctrl-C does: with status.json saying so."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()
 
 
@@ -202,6 +204,7 @@ def _run(config: RunConfig, first: str | None, last: str | None) -> None:
     handler = RichHandler(console=err, show_time=False, show_level=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     logging.getLogger("adacalib").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # an interrupted job's traces; the error itself is shown
     run_stages(config, stages, out)
 
 

@@ -7,12 +7,14 @@ Imports nothing of ours. Every key has its default and its range here and nowher
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 SPLITS = ("train", "dev", "test")
 
@@ -48,12 +50,16 @@ class InputConfig(_Section):
         None, description="SQL condition; rows that do not meet it are counted, not rejected"
     )
     label: str = Field(description="SQL expression that gives 0/1 or a boolean: the response")
-    score: str | None = Field(None, description="the un-calibrated score; with it there is no predictor stage")
+    score: str | None = Field(
+        None, min_length=1, description="the un-calibrated score; with it there is no predictor stage"
+    )
     score_kind: Literal["probability", "logit"] = "probability"
     score_version: str = Field(
         "own-scores", description="names the model behind `score`; cells of two versions never mix"
     )
-    weight: str | None = Field(None, description="positive sample weight; without it every row weighs 1")
+    weight: str | None = Field(
+        None, description="positive weight: how many rows like it a row stands for; without it every row weighs 1"
+    )
     date: str | None = Field(None, description="day of the row")
     row_key: str | None = Field(None, description="your own key of a row, carried to calibrated_samples as text")
     max_rejected_share: float = Field(0.01, ge=0, le=1, description="above this share of faulty rows the run stops")
@@ -74,7 +80,17 @@ class FeaturesConfig(_Section):
     def _one_name_one_feature(self) -> FeaturesConfig:
         if twice := sorted(set(self.numeric) & set(self.categorical)):
             raise ValueError(f"{', '.join(twice)}: numeric and categorical at once; keep one of the two")
+        for name in self.names:
+            if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+                plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)
+                raise ValueError(
+                    f"{name!r}: a feature's name has letters, digits and _ only; "
+                    f"write it as {{{plain}: {self._find(name)}}}"
+                )
         return self
+
+    def _find(self, name: str) -> str:
+        return self.numeric.get(name) or self.categorical[name]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +121,7 @@ class PredictorConfig(_Section):
     """The un-calibrated model: four fully-connected layers on numbers and embeddings."""
 
     features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
-    hidden: tuple[int, int, int] = (128, 64, 32)
+    hidden: tuple[PositiveInt, PositiveInt, PositiveInt] = (128, 64, 32)
     embedding_width: int = Field(8, ge=1, le=256)
     epochs: int = Field(3, ge=1, le=1000)
     batch_size: int = Field(2048, ge=1, description="rows of one step, over all ranks")
@@ -134,7 +150,7 @@ class AuxiliaryConfig(_Section):
 
     enabled: bool | None = Field(None, description="on when there are features, unless said here")
     features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[PositiveInt, ...] = (64, 64)
     embedding_width: int = Field(8, ge=1, le=256)
     field_value_embedding: Literal["auto", "on", "off"] = Field(
         "auto", description="auto: trained with and without, kept where the held-out rows say so (robust mode)"
@@ -212,6 +228,10 @@ class SparkConfig(_Section):
     conf: str | None = Field(None, description="properties file; default spark_conf/local.conf")
 
 
+_NOT_IN_GENERATION = {"path", "format", "max_rejected_share", "score_version"}
+"""Keys of the input that leave the samples as they are."""
+
+
 class RunConfig(_Section):
     """One run: everything that decides its outputs."""
 
@@ -233,8 +253,8 @@ class RunConfig(_Section):
     @model_validator(mode="after")
     def _parts_fit_together(self) -> RunConfig:
         faults = []
-        if len(set(self.fields)) < len(self.fields):
-            faults.append("fields: a field stands twice")
+        if len({field.lower() for field in self.fields}) < len(self.fields):
+            faults.append("fields: a field stands twice (column names do not tell A from a)")
         for field in self.fields:
             if not re.fullmatch(r"[A-Za-z0-9_]+", field):
                 faults.append(f"fields: {field!r} is not a column name of letters, digits and _")
@@ -299,6 +319,20 @@ class RunConfig(_Section):
         """The candidates in force: the middle one alone when adaptive binning is off."""
         chosen = self.bins.n_bins_candidates or ((20,) if self.calibrator.mode == "robust" else (5, 10, 20))
         return chosen if self.calibrator.adaptive_binning else (chosen[len(chosen) // 2],)
+
+    def describe_generation(self, input_fingerprint: str) -> str:
+        """What the samples of this run are made from, as a hash: input rows and every key that shapes the samples."""
+        keys = {
+            "input": self.input.model_dump(mode="json", exclude=_NOT_IN_GENERATION),
+            "fields": self.fields,
+            "features": self.features.model_dump(mode="json"),
+            "predictor_features": self.predictor_features,
+            "auxiliary_features": self.auxiliary_features,
+            "split": self.split.model_dump(mode="json"),
+            "seed": self.seed,
+            "input_fingerprint": input_fingerprint,
+        }
+        return hashlib.sha256(json.dumps(keys, sort_keys=False).encode()).hexdigest()[:32]
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -369,7 +403,26 @@ def _describe(fault: Any) -> str:
         return f"{location}: unknown key ({_nearest(str(fault['loc'][-1]), tuple(model.model_fields))})"
     shown = "" if isinstance(fault["input"], dict) or fault["type"] == "missing" else f" (got {fault['input']!r})"
     message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+        message = f"must be {_describe_range(fault['loc'])}"
+    if fault["type"] == "tuple_type" and isinstance(fault["input"], str):
+        message = f"a list is needed: write [{fault['input']}]"
     return f"{location + ': ' if location else ''}{message}{shown}"
+
+
+def _describe_range(location: tuple[Any, ...]) -> str:
+    """The range of a number, both ends of it, from its field's constraints."""
+    model: Any = RunConfig
+    for part in location[:-1]:
+        model = model.model_fields[part].annotation
+    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+    found = {
+        key: getattr(limit, key)
+        for limit in model.model_fields[location[-1]].metadata
+        for key in words
+        if hasattr(limit, key)
+    }
+    return " and ".join(f"{words[key]} {value}" for key, value in found.items())
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

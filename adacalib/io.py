@@ -51,7 +51,13 @@ def start_session(config: RunConfig) -> SparkSession:
     builder = SparkSession.Builder().master(config.spark.master).appName(f"adacalib {config.name}")
     for key, value in read_spark_conf(config.spark.conf).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        raise InputError(
+            f"Spark did not start with spark.master {config.spark.master!r}; local[*], local[2] or spark://HOST:PORT "
+            "are masters, and `adacalib doctor` says whether Java fits"
+        ) from error
     # errors reach the user once, as the exception's message, and not before it as task logs
     session.sparkContext.setLogLevel("FATAL")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -194,6 +200,8 @@ def unreadable_input(config: RunConfig, error: Exception) -> InputError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     telling = ("FAILED_READ_FILE", "not a Parquet file", "Malformed", "MALFORMED", "UNABLE_TO_INFER", "PATH_NOT_FOUND")
     found = next((line for word in telling for line in lines if word in line), None)
+    if found is not None and "PATH_NOT_FOUND" in found:
+        return InputError(f"input.path {config.input.path}: nothing is there; give a file, folder or glob that exists")
     if found is None:
         return InputError(
             f"{config.input.path}: an expression of the configuration fails on it: {lines[0][:400]} "
@@ -228,8 +236,20 @@ def _resolve_input(config: InputConfig, run_dir: Path) -> str:
 
 
 def _whole_table(config: RunConfig, table: str) -> Path:
+    """The folder of a table whose files hold as many rows as its manifest says; footers only are read."""
     path = table_path(config, table)
-    manifest.read_manifest(path)  # raises where there is none
+    written = manifest.read_manifest(path)["rows"]
+    files = [file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_"))]
+    try:
+        rows = sum(pq.read_metadata(file).num_rows for file in files)
+    except (OSError, pa.ArrowException) as error:
+        raise manifest.TableMissing(
+            f"{path}: a file cannot be read ({error}); run the stage that writes it again"
+        ) from error
+    if rows != written:
+        raise manifest.TableMissing(
+            f"{path}: {rows:,} rows in its files, {written:,} were written; run the stage that writes it again"
+        )
     return path
 
 
@@ -238,7 +258,11 @@ def _replace(staging: Path, path: Path) -> None:
     if path.exists():
         old = path.parent / f".{path.name}.old.{uuid.uuid4().hex}"
         path.rename(old)
-        staging.rename(path)
+        try:
+            staging.rename(path)
+        except OSError:
+            old.rename(path)  # what stood there still does
+            raise
         shutil.rmtree(old)
     else:
         staging.rename(path)

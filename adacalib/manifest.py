@@ -1,14 +1,18 @@
-"""The manifest beside a table: what its readers must know besides its rows. Plain JSON; imports nothing of ours.
+"""The manifest beside a table: what its readers must know besides its rows, and whether tables belong together.
 
-`_manifest.json` is written last, so a folder without one is no table.
+`_manifest.json` is written last, so a folder without one is no table. Two of its keys go from table to table:
+`generation` (input and configuration that the samples were made from) and `predictor_fingerprint` (the model behind
+the un-calibrated logits). Tables that differ in them are never read together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from adacalib.config import RunConfig
 
 MANIFEST = "_manifest.json"
 """Its key `rows` is the number of rows written."""
@@ -26,13 +30,18 @@ _WRITTEN_BY = {
     "field_value_metrics": "evaluate",
 }
 
+_LINKS = {
+    "generation": ("one input and configuration", "prepare_samples"),
+    "predictor_fingerprint": ("one predictor", "score_samples"),
+}
+
 
 class TableMissing(ValueError):
     """A table that is read is not there, or not whole; the message names the stage that writes it."""
 
 
-class MixedPredictors(ValueError):
-    """Tables of one run come from scores of different predictors."""
+class MixedTables(ValueError):
+    """Tables of one run do not belong together, or not to this configuration."""
 
 
 def read_manifest(table: str | Path) -> dict[str, Any]:
@@ -56,19 +65,37 @@ def read_manifest(table: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def check_one_predictor(fingerprints: Mapping[str, str], run_dir: str | Path) -> str:
-    """The predictor's fingerprint, if all have the same.
+def read_origin(
+    config: RunConfig, tables: Sequence[str], artifacts: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, str]:
+    """Where tables that are read together come from: their generation and, from scored_samples on, their predictor.
 
     Args:
-        fingerprints: name of a table or artifact → fingerprint of the predictor behind it; at least one.
-        run_dir: the run, for the message.
+        config: the run; its samples must have been made with the same input, fields, features, split and seed.
+        tables: names of the tables that a stage reads.
+        artifacts: name → origin of a model that is read beside them.
+
+    Returns:
+        What the stage's own outputs are to carry: `generation` and, where the tables have it, `predictor_fingerprint`.
 
     Raises:
-        MixedPredictors: they differ.
+        TableMissing: a table is not there.
+        MixedTables: they do not belong together, or were made with another configuration.
     """
-    if len(set(fingerprints.values())) > 1:
-        listed = ", ".join(f"{name} from {fingerprint}" for name, fingerprint in fingerprints.items())
-        raise MixedPredictors(
-            f"{run_dir}: these do not come from one predictor ({listed}); run from score_samples again"
+    found: dict[str, Mapping[str, Any]] = {name: read_manifest(config.run_dir / "tables" / name) for name in tables}
+    found |= artifacts or {}
+    origin = {}
+    for key, (what, stage) in _LINKS.items():
+        values = {name: facts[key] for name, facts in found.items() if key in facts}
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{name} from {value}" for name, value in values.items())
+            raise MixedTables(f"{config.run_dir}: not from {what} ({listed}); run from {stage} again")
+        if values:
+            origin[key] = str(next(iter(values.values())))
+    samples = read_manifest(config.run_dir / "tables" / "samples")
+    if origin.get("generation") != config.describe_generation(samples["input_fingerprint"]):
+        raise MixedTables(
+            f"{config.run_dir}: its tables were made with another input, fields, features, split or seed than this "
+            "configuration has; run from prepare_samples again, or under another name"
         )
-    return next(iter(fingerprints.values()))
+    return origin

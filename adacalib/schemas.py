@@ -39,8 +39,6 @@ def _optional(name: str, data_type: DataType) -> StructField:
 _FLOATS = ArrayType(FloatType(), containsNull=False)
 _IDS = ArrayType(IntegerType(), containsNull=False)
 
-VALUE_KINDS = ("value", "null", "unseen")
-
 
 def id_column(field: str) -> str:
     """Name of the column that holds the dense field value id of a field."""

@@ -13,10 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
+from adacalib.manifest import read_origin
 from adacalib.stats.logit_cells import build_logit_cells
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
+    origin = read_origin(config, ("scored_samples", "field_values"))
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     fit = scored.filter("split != 'test'")
@@ -32,8 +34,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         for field in config.fields
     ]
     cells = reduce(DataFrame.unionByName, parts)
-    fingerprint = io.read_manifest(config, "scored_samples")["predictor_fingerprint"]
-    io.write_table(cells, config, "logit_cells", schemas.LOGIT_CELLS, facts={"predictor_fingerprint": fingerprint})
+    io.write_table(cells, config, "logit_cells", schemas.LOGIT_CELLS, facts=origin)
 
 
 if __name__ == "__main__":

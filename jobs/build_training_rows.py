@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
+from adacalib.manifest import read_origin
 from adacalib.stats.training_rows import build_training_rows
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
+    origin = read_origin(config, ("scored_samples",))
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
     n_rows = io.read_manifest(config, "samples")["n_good"]
     rows = build_training_rows(
@@ -33,7 +35,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         "training_rows",
         schemas.TRAINING_ROWS,
         partition_by="hold_out",
-        facts={"predictor_fingerprint": io.read_manifest(config, "scored_samples")["predictor_fingerprint"]},
+        facts=origin,
     )
 
 

@@ -12,10 +12,13 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
+from adacalib.manifest import read_origin
 from adacalib.stats import bin_statistics
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
+    source = "logit_cells" if config.bins.method == "logit_cells" else "scored_samples"
+    origin = read_origin(config, (source, "field_values"))
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     field, candidates = config.field, config.n_bins_candidates
     if config.bins.method == "logit_cells":
@@ -25,9 +28,8 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
         fit = scored.filter("split != 'test'")
         bins = bin_statistics.approximate_bin_statistics(fit, values, field, candidates, config.bins.accuracy)
-    fingerprint = io.read_manifest(config, "logit_cells")["predictor_fingerprint"]
-    manifest = {"method": config.bins.method, "predictor_fingerprint": fingerprint}
-    io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, facts=manifest)
+    facts = {"method": config.bins.method, **origin}
+    io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, facts=facts)
 
 
 if __name__ == "__main__":

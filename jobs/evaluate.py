@@ -28,7 +28,7 @@ from adacalib.cells.grouped_sums import GroupedSums
 from adacalib.cells.level_drift import compare_levels
 from adacalib.cells.logit_cells import LogitCells
 from adacalib.config import RunConfig
-from adacalib.manifest import check_one_predictor
+from adacalib.manifest import read_origin
 from adacalib.stats import evaluation_sums
 from adacalib.stats.field_value_metrics import build_field_value_metrics
 from adacalib.stats.logit_cells import build_logit_cells
@@ -48,8 +48,7 @@ class _Sums:
 
 def run(spark: SparkSession, config: RunConfig) -> None:
     """Evaluates every field of the run."""
-    read = ("logit_cells", "calibrated_samples")
-    check_one_predictor({t: io.read_manifest(config, t)["predictor_fingerprint"] for t in read}, config.run_dir)
+    origin = read_origin(config, ("logit_cells", "calibrated_samples", "field_values"))
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     fit_cells = _read_fit_cells(spark, config)
     calibrated = io.read_table(spark, config, "calibrated_samples", schemas.calibrated_samples(config.fields))
@@ -65,15 +64,16 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         test.unpersist()
     rows = [build_field_value_metrics(values, field, sums[field].grouped, METHODS) for field in config.fields]
     table = reduce(DataFrame.unionByName, rows)
-    io.write_table(table, config, "field_value_metrics", schemas.FIELD_VALUE_METRICS)
-    io.write_json(config.run_dir / "metrics.json", _describe(config, sums, fit_cells))
+    io.write_table(table, config, "field_value_metrics", schemas.FIELD_VALUE_METRICS, facts=origin)
     main, own_cells = sums[config.field], fit_cells[config.field]
-    frequent = np.argsort(-own_cells.sum_by_value(own_cells.weight), kind="stable")[:N_SHOWN_VALUES]
+    weight = own_cells.sum_by_value(own_cells.weight)
+    frequent = [value for value in np.argsort(-weight, kind="stable")[:N_SHOWN_VALUES] if weight[value] > 0]
     document = {
         "reliability": describe_reliability(main.score_cells, METHODS, [int(value) for value in frequent]),
         "level_drift": _compare_levels(spark, config, values, main.test_cells, own_cells),
     }
     io.write_json(config.run_dir / "evaluation.json", document)
+    io.write_json(config.run_dir / "metrics.json", _describe(config, sums, fit_cells))
 
 
 def _read_fit_cells(spark: SparkSession, config: RunConfig) -> dict[str, LogitCells]:

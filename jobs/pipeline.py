@@ -10,6 +10,8 @@ import contextlib
 import difflib
 import importlib
 import json
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from rich.console import Console
 
 from adacalib.config import STAGES, ConfigError, RunConfig
 from adacalib.io import start_session, write_json
+from adacalib.manifest import read_origin
 from adacalib.status import begin_status, describe_error, now, read_input_fingerprint
 from adacalib.terminal import make_metrics_tables
 
@@ -64,6 +67,8 @@ def run_stages(config: RunConfig, stages: tuple[str, ...], console: Console) -> 
         StageFailed: a stage raised; status.json says failed, error.log in the run's folder has the trace.
         KeyboardInterrupt: as it came; status.json says failed.
     """
+    if stages[0] != "prepare_samples":
+        read_origin(config, ("samples",))  # what is recorded below shall be what made the tables
     config.run_dir.mkdir(parents=True, exist_ok=True)
     config_path = config.run_dir / "effective_config.json"
     write_json(config_path, config.model_dump(mode="json"))
@@ -81,6 +86,24 @@ def run_stages(config: RunConfig, stages: tuple[str, ...], console: Console) -> 
     _print_results(config, stages, console)
 
 
+_interrupted = threading.Event()
+
+
+def _note_interrupts() -> None:
+    """Remembers that SIGINT or SIGTERM came; then does what Spark's own handler does."""
+
+    def note(number: int, frame: Any) -> None:
+        _interrupted.set()
+        if callable(handlers[number]):
+            handlers[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        _interrupted.clear()
+        handlers: dict[int, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        for number in handlers:
+            signal.signal(number, note)
+
+
 class _SessionOnDemand:
     """The one Spark session of a run, started when the first stage asks for it."""
 
@@ -92,6 +115,7 @@ class _SessionOnDemand:
     def start(self) -> SparkSession:
         if self.current is None:
             self.current = start_session(self._config)
+            _note_interrupts()
             self._cleanup.callback(self.current.stop)
         return self.current
 
@@ -126,12 +150,15 @@ def _recorded(config: RunConfig, status: dict[str, Any], stage: str, started: fl
     clock = time.monotonic()
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as caught:
+        # an interrupt cancels Spark's job, and what comes back from there first is the job's error
+        error = KeyboardInterrupt("interrupted") if _interrupted.is_set() else caught
+        status["input_fingerprint"] = read_input_fingerprint(config)
         entry |= {"state": "failed", "ended": now(), "seconds": round(time.monotonic() - clock, 3)}
         _save(config, status | {"state": "failed", "error": describe_error(error), "ended": now()}, started)
-        (config.run_dir / "error.log").write_text("".join(traceback.format_exception(error)))
+        (config.run_dir / "error.log").write_text("".join(traceback.format_exception(caught)))
         if isinstance(error, KeyboardInterrupt):
-            raise
+            raise error from None
         raise StageFailed(f"{stage} failed: {describe_error(error)}") from error
     entry |= {"state": "succeeded", "ended": now(), "seconds": round(time.monotonic() - clock, 3)}
     status["input_fingerprint"] = read_input_fingerprint(config)

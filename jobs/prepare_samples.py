@@ -11,6 +11,7 @@ Faulty rows are set aside and counted; above `input.max_rejected_share` the run 
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -23,6 +24,10 @@ from pyspark.sql import functions as F
 from adacalib import io, schemas
 from adacalib.config import RunConfig
 from adacalib.stats import feature_encodings, field_values, input_rows, rejects, samples
+
+log = logging.getLogger("adacalib")
+
+SMALL_WEIGHT = 0.1
 
 BROADCAST_LIMIT = 2_000_000
 """Field values and categories up to which their ids are sent to every executor."""
@@ -38,20 +43,28 @@ def run(spark: SparkSession, config: RunConfig) -> None:
             + f"\n  columns there: {known}"
         )
     try:
-        lengths = input_rows.find_array_lengths(raw, config)
+        filtered = input_rows.filter_rows(raw, config)
+        lengths = input_rows.find_array_lengths(filtered, config)
         n_input = raw.count()
-        rows = input_rows.build_input_rows(input_rows.filter_rows(raw, config), config, lengths)
-        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        rows = input_rows.build_input_rows(filtered, config, lengths).persist(StorageLevel.MEMORY_AND_DISK)
         counts = _count_input(rows, config, n_input, lengths)
     except (PySparkException, Py4JJavaError) as error:
         raise io.unreadable_input(config, error) from error
+    with_ids = samples.assign_sample_ids(
+        rows.filter(F.size("reasons") == 0), _count_partitions(config, counts["n_good"])
+    )
+    with_ids = with_ids.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, facts=counts["rejected"])
+        rejected = counts["rejected"] | {"generation": counts["generation"]}
+        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, facts=rejected)
         _refuse_bad_input(config, counts)
-        good = _split(rows.filter(F.size("reasons") == 0), config)
+        _warn_of_small_weights(config, counts["mean_weight"])
+        good = _split(with_ids, config)
+        rows.unpersist()  # with_ids is computed by now and kept instead
         _write_samples(good, config, lengths, counts)
     finally:
         rows.unpersist()
+        with_ids.unpersist()
 
 
 def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]) -> None:
@@ -62,8 +75,7 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
     encodings = feature_encodings.learn_numeric_encodings(fit, lengths)
     broadcast = sum(n_values.values()) <= BROADCAST_LIMIT
-    with_ids = samples.assign_sample_ids(good, _count_partitions(config, counts["n_good"]))
-    table = samples.build_samples(with_ids, value_ids, encodings, config, broadcast)
+    table = samples.build_samples(good, value_ids, encodings, config, broadcast)
     manifest = counts | {
         "splits": _count_splits(samples.count_samples(good, value_ids, config.fields, broadcast), config),
         "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
@@ -72,15 +84,11 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
         categories = [name for name in config.features.categorical if name in names]
         manifest[f"n_{user}_features"] = sum(e.feature in names for e in encodings)
         manifest[f"{user}_category_counts"] = [n_values.get(f"category__{name}", 0) + 1 for name in categories]
-    io.write_table(
-        field_values.build_field_values(value_ids, config.fields), config, "field_values", schemas.FIELD_VALUES
-    )
-    io.write_table(
-        feature_encodings.build_feature_encodings(value_ids, encodings, list(config.features.categorical)),
-        config,
-        "feature_encodings",
-        schemas.FEATURE_ENCODINGS,
-    )
+    origin = {"generation": counts["generation"]}
+    named = field_values.build_field_values(value_ids, config.fields)
+    io.write_table(named, config, "field_values", schemas.FIELD_VALUES, facts=origin)
+    encoded = feature_encodings.build_feature_encodings(value_ids, encodings, list(config.features.categorical))
+    io.write_table(encoded, config, "feature_encodings", schemas.FEATURE_ENCODINGS, facts=origin)
     io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", facts=manifest)
     value_ids.unpersist()
 
@@ -104,15 +112,19 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
     found = rows.agg(
         F.count(F.lit(1)).alias("n"),
         F.count_if(~is_good).alias("n_rejected"),
+        F.avg(F.when(is_good, F.col("weight"))).alias("mean_weight"),
         F.count_if(is_good & F.col("is_clipped")).alias("n_clipped"),
         *(F.count_if(is_good & F.get("numeric", F.lit(i)).isNull()).alias(f"gap_{i}") for i in range(len(components))),
         F.sum(F.col("row_hash").cast("decimal(38,0)")).alias("fingerprint"),
         *(F.count_if(F.col(f"field__{f}").isNull()).alias(f"null_{f}") for f in config.fields),
         *(F.count_if(F.col(f"field__{f}") == "").alias(f"empty_{f}") for f in config.fields),
     ).collect()[0]
+    fingerprint = f"{found['n']}-{int(found['fingerprint'] or 0) % 2**64:016x}"
     return {
         "input": config.input.path,
-        "input_fingerprint": f"{found['n']}-{int(found['fingerprint'] or 0) % 2**64:016x}",
+        "input_fingerprint": fingerprint,
+        "generation": config.describe_generation(fingerprint),
+        "mean_weight": found["mean_weight"],
         "n_input": n_input,
         "n_filtered_out": n_input - found["n"],
         "n_good": found["n"] - found["n_rejected"],
@@ -148,13 +160,23 @@ def _refuse_bad_input(config: RunConfig, counts: dict[str, Any]) -> None:
         )
 
 
+def _warn_of_small_weights(config: RunConfig, mean_weight: float) -> None:
+    if config.input.weight is not None and mean_weight < SMALL_WEIGHT:
+        log.warning(
+            "input.weight averages %g: a weight is the number of rows that a row stands for, so these rows count as "
+            "%g of a row each and almost nothing is learnt; scale the weights unless that is meant",
+            mean_weight,
+            mean_weight,
+        )
+
+
 def _split(good: DataFrame, config: RunConfig) -> DataFrame:
     if config.split.by == "column":
         split = F.col("given_split")
     elif config.split.by == "date":
         split = samples.split_by_date(F.col("date"), *samples.find_split_dates(good, config.split))
     else:
-        split = samples.split_by_hash(F.col("row_hash"), config.split, config.seed)
+        split = samples.split_by_hash(F.col("sample_id"), config.split, config.seed)
     split_rows = good.withColumn("split", split)
     n_samples = {row["split"]: row["count"] for row in split_rows.groupBy("split").count().collect()}
     if empty := samples.find_empty_splits(n_samples, config.split):

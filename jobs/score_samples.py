@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
+from adacalib.manifest import read_origin
 from adacalib.stats import scored_samples
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
+    origin = read_origin(config, ("samples",))
     samples = io.read_table(spark, config, "samples", schemas.samples(config.fields))
     schema = schemas.scored_samples(config.fields)
     if config.has_own_scores:
@@ -23,9 +25,10 @@ def run(spark: SparkSession, config: RunConfig) -> None:
 
         scorer, predictor = build_scorer(config.run_dir / "predictor", config.field, schema.fieldNames())
         fingerprint = predictor.fingerprint
+        read_origin(config, ("samples",), {"predictor": predictor.documents["origin"]})
         scored = scored_samples.score_batches(samples, scorer, schema)
-    manifest = {"predictor_fingerprint": fingerprint}
-    io.write_table(scored, config, "scored_samples", schema, partition_by="split", facts=manifest)
+    origin["predictor_fingerprint"] = fingerprint
+    io.write_table(scored, config, "scored_samples", schema, partition_by="split", facts=origin)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def test_package_path_is_found_without_importing_it(spark: SparkSession, tmp_pat
         ("package:no_such_thing/x", r"package no_such_thing is not installed; pip install no_such_thing"),
         (
             "/nowhere/*.parquet",
-            r"/nowhere/\*\.parquet: cannot be read as parquet: .*PATH_NOT_FOUND.*correct input.path",
+            r"input.path /nowhere/\*\.parquet: nothing is there; give a file, folder or glob that exists",
         ),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacalib.cells.bin_bounds import BinBounds
-from adacalib.cells.logit_cells import Floats, Ints
+from adacalib.cells.logit_cells import Floats, Ints, compute_mean_label
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,19 @@ def arrange_bins(columns: Mapping[str, npt.NDArray[Any]], n_values: int) -> Cand
     return CandidateBins(tuple(int(k) for k in candidates), bounds, n_bins, weight, response, mean_logit)
 
 
+def compute_posterior_logit(bins: CandidateBins) -> Floats:
+    """Log-odds of each bin's rate (Σy + .5·ȳ)/(n + .5), V × C × K: finite without responses, and with nothing else."""
+    mean = compute_mean_label(bins.response_VCK[0, 0].sum(), bins.weight_VCK[0, 0].sum())
+    rate_VCK = (bins.response_VCK + 0.5 * mean) / (bins.weight_VCK + 0.5)
+    return np.asarray(np.log(rate_VCK) - np.log1p(-rate_VCK))
+
+
 def compute_posterior_statistics(bins: CandidateBins) -> Floats:
     """(logit of the response rate, log1p of the responses) per bin, standardised over filled bins: V × C × K × 2.
 
-    The rate is (Σy + .5·ȳ)/(n + .5), so that a bin without responses, or with nothing else, has a finite logit, and an
-    empty bin that of the mean rate.
+    The rate is that of `compute_posterior_logit`; an empty bin has the mean rate.
     """
-    total, responses = bins.weight_VCK[0, 0].sum(), bins.response_VCK[0, 0].sum()
-    mean = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
-    rate = (bins.response_VCK + 0.5 * mean) / (bins.weight_VCK + 0.5)
-    statistics = np.stack([np.log(rate) - np.log1p(-rate), np.log1p(bins.response_VCK)], axis=-1)
+    statistics = np.stack([compute_posterior_logit(bins), np.log1p(bins.response_VCK)], axis=-1)
     filled = bins.weight_VCK > 0
     center, spread = statistics[filled].mean(axis=0), statistics[filled].std(axis=0)
     return np.asarray((statistics - center) / np.where(spread > 1e-9, spread, 1.0))

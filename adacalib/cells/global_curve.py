@@ -9,7 +9,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import logit as to_logit
 
 from adacalib.cells.bin_bounds import require_cells
-from adacalib.cells.logit_cells import Floats, LogitCells, pool_values
+from adacalib.cells.logit_cells import Floats, LogitCells, compute_mean_label, pool_values
 
 N_CURVE_BINS = 100
 SLOPE_LIMITS = (0.1, 2.0)
@@ -57,8 +57,7 @@ def fit_global_curve(cells: LogitCells) -> GlobalCurve:
     require_cells(cells)
     pooled = pool_values(cells)
     weight, response, logit = _sum_equal_frequency_bins(pooled)
-    total = weight.sum()
-    mean_label = np.clip(response.sum() / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
+    mean_label = compute_mean_label(response.sum(), weight.sum())
     rate = (response + 0.5 * mean_label) / (weight + 0.5)
 
     isotonic = isotonic_regression(rate, weights=weight)

@@ -107,6 +107,16 @@ def _add(values: npt.NDArray[_Number], starts: Ints) -> npt.NDArray[_Number]:
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
 
+def compute_mean_label(response: float, weight: float) -> float:
+    """Σy/Σw, kept half a response away from 0 and 1, so that its log-odds are finite.
+
+    Args:
+        response: weighted sum of labels.
+        weight: sum of weights, > 0.
+    """
+    return float(np.clip(response / weight, 0.5 / (weight + 1), (weight + 0.5) / (weight + 1)))
+
+
 def pool_values(cells: LogitCells) -> LogitCells:
     """All field values as one: the cells of id 0, the global row."""
     return merge_cells(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError
 from adacalib.cells.functions import BinFunctions
-from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns, join_cells
+from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns, compute_mean_label, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
 from adacalib.cells.thinning import split_cells
 
@@ -124,8 +124,7 @@ def fit_field_part(
     parts = switches.parts()
     full = fit_robust(cells, bounds, **parts)
     others = (leave_fold_out(folds, fold) for fold in range(len(folds)))
-    total, responses = float(cells.weight.sum()), float(cells.response.sum())
-    mean_label = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
+    mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     return FieldFit(
         functions=full.functions,
         fold_functions=tuple(fit_robust(other, bounds, **parts).functions for other in others),

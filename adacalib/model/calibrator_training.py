@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
-from adacalib.manifest import check_one_predictor, read_manifest
+from adacalib.manifest import read_manifest, read_origin
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.checkpoint import fingerprint as read_fingerprint
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
@@ -25,7 +25,7 @@ from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
-from adacalib.model.row_files import StreamError, open_rows
+from adacalib.model.row_files import RowFiles, StreamError, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -39,13 +39,42 @@ def train_calibrator(config: RunConfig) -> None:
     """Fits the field part from cells, trains the networks, publishes the unified checkpoint; called on every rank.
 
     Raises:
-        MixedPredictors: logit cells, bins, rows and predictor do not belong together.
+        MixedTables: logit cells, bins, rows, predictor and configuration do not belong together.
         OtherBins: the table of bins and the configuration have different numbers of bins.
         StreamError: a table is missing or incomplete.
     """
     started = time.monotonic()
+    with join_ranks(config.training, config.seed) as ranks:  # first of all: it passes on what a rank raises
+        inputs = _read_inputs(config)
+        if config.calibrator.mode == "paper":
+            calibrator, told = train_paper(config, inputs.bins, inputs.shape, *_open_training_rows(config), ranks)
+        else:
+            calibrator, told = _train_robust(config, inputs, ranks)
+        if ranks.is_first:
+            told |= {"mode": config.calibrator.mode, "candidates": list(inputs.bins.candidates)}
+            predictor = None if config.has_own_scores else load_predictor(config.run_dir / "predictor")
+            publish_unified(
+                config.run_dir / "unified",
+                UnifiedModel(predictor, calibrator, config.field),
+                documents={"origin": inputs.origin},
+                records={"training": {**told, "seconds": time.monotonic() - started}},
+            )
+        wait_for_all(ranks)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What every rank reads before it trains."""
+
+    origin: dict[str, str]
+    n_values: int
+    shape: AuxiliaryShape
+    bins: CandidateBins
+
+
+def _read_inputs(config: RunConfig) -> _Inputs:
+    origin = _read_origin(config)
     tables = config.run_dir / "tables"
-    fingerprint = _check_one_predictor(config, tables)
     manifest = read_manifest(tables / "samples")
     n_values = int(manifest["n_field_values"][config.field]) + 1
     shape = AuxiliaryShape(manifest["n_auxiliary_features"], tuple(manifest["auxiliary_category_counts"]))
@@ -55,60 +84,42 @@ def train_calibrator(config: RunConfig) -> None:
             f"{tables / 'bin_statistics'}: made for {list(bins.candidates)} bins, the configuration asks for "
             f"{list(config.n_bins_candidates)}; run from compute_bin_statistics again"
         )
-    with join_ranks(config.training, config.seed) as ranks:
-        diagnostics: dict[str, Any] = {"mode": config.calibrator.mode, "candidates": list(bins.candidates)}
-        if config.calibrator.mode == "paper":
-            rows, held_out = (open_rows(tables / "training_rows", f"hold_out={part}") for part in (0, 1))
-            weight_V = bins.weight_VCK[:, 0].sum(axis=1)
-            calibrator, told = train_paper(config, bins, weight_V, shape, rows, held_out, ranks)
-        else:
-            calibrator, told = _train_robust(config, bins, n_values, shape, ranks)
-        if ranks.is_first:
-            predictor = None if config.has_own_scores else load_predictor(config.run_dir / "predictor")
-            publish_unified(
-                config.run_dir / "unified",
-                UnifiedModel(predictor, calibrator, config.field),
-                documents={"origin": {"predictor_fingerprint": fingerprint}},
-                records={"training": {**diagnostics, **told, "seconds": time.monotonic() - started}},
-            )
-        wait_for_all(ranks)
+    return _Inputs(origin, n_values, shape, bins)
 
 
-def _train_robust(
-    config: RunConfig, bins: CandidateBins, n_values: int, shape: AuxiliaryShape, ranks: Ranks
-) -> tuple[Calibrator, dict[str, Any]]:
-    tables = config.run_dir / "tables"
-    columns = _read_columns(tables / "logit_cells", config.field)
-    fit = _fit_on_first_rank(config, columns, n_values, bins, ranks)
+def _open_training_rows(config: RunConfig) -> tuple[RowFiles, RowFiles]:
+    """The rows to train on and the held-out ones."""
+    table = config.run_dir / "tables" / "training_rows"
+    return open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
+
+
+def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
+    columns = _read_columns(config.run_dir / "tables" / "logit_cells", config.field)
+    fit = _fit_on_every_rank(config, columns, inputs.n_values, inputs.bins, ranks)
     told: dict[str, Any] = {"field_part": fit.chosen, **fit.diagnostics}
     if not config.has_auxiliary_network:
-        return calibrate_without_rows(config, fit, cells_from_columns(columns, n_values)), told
-    rows, held_out = (open_rows(tables / "training_rows", f"hold_out={part}") for part in (0, 1))
-    calibrator, trained = train_robust(config, fit, shape, rows, held_out, ranks)
+        return calibrate_without_rows(config, fit, cells_from_columns(columns, inputs.n_values)), told
+    calibrator, trained = train_robust(config, fit, inputs.shape, *_open_training_rows(config), ranks)
     return calibrator, told | trained
 
 
-def _fit_on_first_rank(
+def _fit_on_every_rank(
     config: RunConfig, columns: Columns, n_values: int, bins: CandidateBins, ranks: Ranks
 ) -> FieldFit:
-    """The field part, fitted once and sent to all ranks."""
+    """The field part; every rank fits it, so that none waits for another, and takes the figures of rank 0."""
     settings = config.calibrator
-    fit = None
-    if ranks.is_first:
-        switches = RobustSwitches(
-            settings.value_level, settings.value_slope, settings.bin_shrinkage, settings.do_no_harm
-        )
-        refines = settings.residual_network or len(bins.candidates) > 1
-        needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
-        folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
-        bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
-        fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed)
-        if refines and fit.chosen == "robust":
-            chosen = replace(switches, do_no_harm=False)  # step 8 chooses once per run
-            others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed) for own in bounds[1:]]
-            fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
-    words = gather_json(ranks, None if fit is None else [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
-    arrays = broadcast_arrays(ranks, None if fit is None else _pack(fit))
+    switches = RobustSwitches(settings.value_level, settings.value_slope, settings.bin_shrinkage, settings.do_no_harm)
+    refines = settings.residual_network or len(bins.candidates) > 1
+    needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
+    folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
+    bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
+    fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed)
+    if refines and fit.chosen == "robust":
+        chosen = replace(switches, do_no_harm=False)  # step 8 chooses once per run
+        others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed) for own in bounds[1:]]
+        fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
+    words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
+    arrays = broadcast_arrays(ranks, _pack(fit))
     n_functions = sum(name.endswith("/n_bins_V") for name in arrays)
     functions = [
         BinFunctions(**{name: arrays[f"{place}/{name}"] for name in _FUNCTION_ARRAYS}) for place in range(n_functions)
@@ -126,13 +137,13 @@ def _pack(fit: FieldFit) -> Columns:
     return packed
 
 
-def _check_one_predictor(config: RunConfig, tables: Path) -> str:
-    """The fingerprint of the predictor behind every table that is read here."""
-    names = ["logit_cells", "bin_statistics", *(["training_rows"] if config.streams_rows else [])]
-    found = {name: str(read_manifest(tables / name)["predictor_fingerprint"]) for name in names}
+def _read_origin(config: RunConfig) -> dict[str, str]:
+    """Where all that is read here comes from; the predictor as it is now among it."""
+    tables = ["samples", "logit_cells", "bin_statistics", *(["training_rows"] if config.streams_rows else [])]
+    artifacts = {}
     if not config.has_own_scores:
-        found["predictor"] = read_fingerprint(config.run_dir / "predictor")
-    return check_one_predictor(found, config.run_dir)
+        artifacts["predictor"] = {"predictor_fingerprint": read_fingerprint(config.run_dir / "predictor")}
+    return read_origin(config, tables, artifacts)
 
 
 def _read_columns(table: Path, field: str) -> Columns:

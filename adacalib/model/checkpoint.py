@@ -157,7 +157,12 @@ def _replace(directory: Path, temporary: Path) -> None:
     old = temporary.with_name(temporary.name + "-old")
     if directory.exists():
         os.rename(directory, old)
-    os.rename(temporary, directory)
+    try:
+        os.rename(temporary, directory)
+    except OSError:
+        if old.exists():
+            os.rename(old, directory)  # what stood there still does
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adacalib.cells.candidate_bins import CandidateBins, compute_posterior_statistics
+from adacalib.cells.candidate_bins import CandidateBins, compute_posterior_logit, compute_posterior_statistics
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import Floats
 from adacalib.config import CalibratorConfig
@@ -81,10 +81,11 @@ class PaperCalibrator(nn.Module):
             self.knot_network: nn.Module = nn.Sequential(nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
         else:  # one free number per bin, from the identity
             middle_VCK = np.where(bins.weight_VCK > 0, bins.mean_logit_VCK, 0.0)
+            middle_VCK[0] = compute_posterior_logit(bins)[0]  # no row trains the knots of unseen values
             self.free_knots_VCK = nn.Parameter(torch.from_numpy(middle_VCK.astype(np.float32)))
         if n_candidates > 1:
             width = settings.auxiliary.embedding_width
-            self.bin_embedding = nn.Embedding(n_values, width)
+            self.bin_embedding = nn.Embedding(n_values, width, padding_idx=0)  # unseen values: frequency alone
             self.bin_network = nn.Sequential(nn.Linear(1 + width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, n_candidates))
 
     @property
@@ -199,7 +200,4 @@ def _mixture_cross_entropy(logit_BC: Tensor, weight_BC: Tensor, label_B: Tensor)
 
 def _single_bin_offset(bins: CandidateBins) -> Floats:
     """Posterior logit less mean logit of the first bin: the function of a value whose bounds all merged."""
-    total, responses = bins.weight_VCK[0, 0].sum(), bins.response_VCK[0, 0].sum()
-    mean = np.clip(responses / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
-    rate_VC = (bins.response_VCK[..., 0] + 0.5 * mean) / (bins.weight_VCK[..., 0] + 0.5)
-    return np.asarray(np.log(rate_VC) - np.log1p(-rate_VC) - bins.mean_logit_VCK[..., 0])
+    return np.asarray(compute_posterior_logit(bins)[..., 0] - bins.mean_logit_VCK[..., 0])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from adacalib.cells.candidate_bins import CandidateBins
-from adacalib.cells.logit_cells import Floats
 from adacalib.config import RunConfig
 from adacalib.model.auxiliary import AuxiliaryNetwork
 from adacalib.model.calibrator import Calibrator
@@ -20,7 +19,6 @@ from adacalib.model.training import TrainingPlan, train
 def train_paper(
     config: RunConfig,
     bins: CandidateBins,
-    weight_V: Floats,
     shape: AuxiliaryShape,
     rows: RowFiles,
     held_out: RowFiles,
@@ -34,6 +32,7 @@ def train_paper(
         The serving calibrator and what is to be told about its training (JSON).
     """
     settings = config.calibrator
+    weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     auxiliary = None
     if config.has_auxiliary_network:
         auxiliary = AuxiliaryNetwork(
@@ -46,7 +45,7 @@ def train_paper(
         )
     module = PaperCalibrator(bins, weight_V, settings, auxiliary).to(ranks.device)
     plan = TrainingPlan(
-        what="calibrator (paper mode)",
+        what="paper calibrator",
         epochs=settings.epochs,
         batch_size=settings.auxiliary.batch_size,
         learning_rate=settings.auxiliary.learning_rate,

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -102,10 +101,3 @@ def build_predictor(hyper_parameters: Mapping[str, Any], state: Mapping[str, Ten
     predictor.load_state_dict(state)
     predictor.eval()
     return predictor
-
-
-def predict_logits(predictor: Predictor, numbers_BA: Tensor | None, category_ids_BG: Tensor | None) -> Tensor:
-    """Un-calibrated logits (B,), without gradients."""
-    with torch.no_grad():
-        logit_B: Tensor = predictor(numbers_BA, category_ids_BG)
-    return logit_B

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from adacalib.config import RunConfig
-from adacalib.manifest import read_manifest
+from adacalib.manifest import read_manifest, read_origin
 from adacalib.model.checkpoint import publish_artifact
 from adacalib.model.distributed import Ranks, join_ranks, sum_over_ranks, wait_for_all
 from adacalib.model.predictor import Predictor, compute_log_loss
@@ -23,11 +23,14 @@ def train_predictor(config: RunConfig) -> None:
 
     Raises:
         StreamError: the samples are missing, incomplete or without rows in split train.
-        ValueError: split train has rows of one label only.
+        ValueError: split train has rows of one label only, or the run brings its own scores.
     """
     table = config.run_dir / "tables" / "samples"
-    counts = _read_counts(read_manifest(table), str(table))
-    with join_ranks(config.training, config.seed) as ranks:
+    with join_ranks(config.training, config.seed) as ranks:  # first of all: it passes on what a rank raises
+        if config.has_own_scores:
+            raise ValueError(f"{config.name}: the input brings its own scores (input.score): there is no predictor")
+        origin = read_origin(config, ("samples",))
+        counts = _read_counts(read_manifest(table), str(table))
         rows = open_rows(table, "split=train")
         plan = _plan(config, counts)
         predictor = Predictor(
@@ -41,7 +44,7 @@ def train_predictor(config: RunConfig) -> None:
             publish_artifact(
                 config.run_dir / "predictor",
                 {"predictor": predictor.state_dict()},
-                {"predictor": predictor.hyper_parameters},
+                {"predictor": predictor.hyper_parameters, "origin": origin},
                 records={"loss_curve": result.loss_curve()},
             )
         wait_for_all(ranks)

@@ -1,12 +1,13 @@
-"""Shows a training's progress: a bar on a terminal, elsewhere one line per epoch."""
+"""Shows a training's progress: one line per epoch, and on a terminal a bar for the epoch that runs."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
 
 from adacalib.model.epoch_checkpoints import EpochRecord
 
@@ -18,11 +19,12 @@ class Progress:
         self.what, self.epochs, self.visible = what, epochs, visible
         self.console = console or Console(soft_wrap=True, highlight=False)
         self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True)),
+            expand=True,
+            transient=True,  # the epoch's line stays instead
             console=self.console,
             disable=not (visible and self.console.is_terminal),
         )
@@ -49,12 +51,14 @@ class Progress:
             seconds: of the epoch so far.
             waiting_share: share of the seconds spent waiting for data.
         """
-        figures = f"loss {loss:.5f}, {rows / seconds:,.0f} samples/s, {waiting_share:.0%} waiting for data"
+        figures = f"loss {loss:.4f} {rows / seconds:,.0f}/s {waiting_share:.0%} waiting"
         self._bars.update(self._task, advance=1, figures=figures)
 
     def end_epoch(self, record: EpochRecord) -> None:
-        """An epoch done; without a terminal its line is printed here."""
-        if self.visible and not self.console.is_terminal:
+        """An epoch done: its line, in place of the bar."""
+        if self.visible:
+            if self.console.is_terminal:
+                self._bars.remove_task(self._task)
             held_out = "" if record.held_out_loss is None else f", held-out loss {record.held_out_loss:.5f}"
             self.console.print(
                 f"{self.what}: epoch {record.epoch}/{self.epochs}, loss {record.training_loss:.5f}{held_out}, "

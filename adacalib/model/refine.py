@@ -1,8 +1,9 @@
 """Optional parts of robust mode that train on logit cells: the residual network on the posteriors (algorithm.md part 2,
 step 4) and the gate that chooses a field value's number of bins.
 
-Both learn out of fold: a fold's functions and posteriors come from the other folds, the loss from its own cells. The
-last fold is held out to choose the step, and step 0, no effect, is allowed.
+Both learn out of fold: a fold's functions and posteriors come from the other folds, the loss from its own cells. What
+is applied to a fold is trained without that fold's loss, so no row's label reaches its own out-of-fold logit. The last
+of the folds trained on is held out to choose the step, and step 0, no effect, is allowed.
 
 Shape letters: V field values, C candidate numbers of bins, J bounds (padded), N cells.
 """
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 
 from adacalib.cells.bin_bounds import BinBounds, sum_bins
 from adacalib.cells.functions import BinFunctions, build_functions
-from adacalib.cells.logit_cells import Floats, LogitCells
+from adacalib.cells.logit_cells import Floats, LogitCells, compute_mean_label
 from adacalib.cells.out_of_fold import FieldFit, leave_fold_out
 from adacalib.model.functions import interpolate
 
@@ -103,23 +104,22 @@ def refine_field_part(
         has_residual: whether knots are moved.
         seed: of the networks' first weights.
     """
-    generator_state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    module = Refinement(len(fits), has_residual)
-    torch.set_rng_state(generator_state)
     whole = _build_fold(_functions_of(fits, None), leave_fold_out(folds, -1), None, bounds)
     parts = [
         _build_fold(_functions_of(fits, place), leave_fold_out(folds, place), folds[place], bounds)
         for place in range(len(folds))
     ]
-    losses = _train(module, parts)
+    module, losses = _train(parts, len(fits), has_residual, seed)
     functions, chosen_V = _apply(module, whole, bounds)
     diagnostics = fits[0].diagnostics | losses
     if len(bounds) > 1:
         n_bins = np.array([bound.bin_bounds_VJ.shape[1] - 1 for bound in bounds])
         diagnostics["chosen_candidates"] = n_bins[chosen_V].tolist()
-    fold_functions = tuple(_apply(module, part, bounds)[0] for part in parts)
-    return replace(fits[0], functions=functions, fold_functions=fold_functions, diagnostics=diagnostics)
+    fold_functions = []
+    for place, part in enumerate(parts):
+        others = [other for position, other in enumerate(parts) if position != place]
+        fold_functions.append(_apply(_train(others, len(fits), has_residual, seed)[0], part, bounds)[0])
+    return replace(fits[0], functions=functions, fold_functions=tuple(fold_functions), diagnostics=diagnostics)
 
 
 def posterior_at_bounds(cells: LogitCells, bounds: BinBounds) -> Floats:
@@ -129,8 +129,7 @@ def posterior_at_bounds(cells: LogitCells, bounds: BinBounds) -> Floats:
         np.pad(values, ((0, 0), (0, 1))) + np.pad(values, ((0, 0), (1, 0)))
         for values in (sums.weight_VK, sums.response_VK)
     )
-    total = sums.weight_VK[0].sum()
-    mean = np.clip(sums.response_VK[0].sum() / total, 0.5 / (total + 1), (total + 0.5) / (total + 1))
+    mean = compute_mean_label(sums.response_VK[0].sum(), sums.weight_VK[0].sum())
     rate_VJ = (response_VJ + 0.5 * mean) / (weight_VJ + 0.5)
     statistics = np.stack([np.log(rate_VJ) - np.log1p(-rate_VJ), np.log1p(response_VJ)], axis=-1)
     filled = weight_VJ > 0
@@ -187,9 +186,15 @@ def _evaluate(candidate: _Candidate, knots_VJ: Tensor, fold: _Fold) -> Tensor:
     return interpolate(bounds_VJ[ids_N], knots_VJ[ids_N], last_V[ids_N], lower_V[ids_N], upper_V[ids_N], fold.logit_N)
 
 
-def _train(module: Refinement, folds: Sequence[_Fold]) -> dict[str, float]:
+def _train(
+    folds: Sequence[_Fold], n_candidates: int, has_residual: bool, seed: int
+) -> tuple[Refinement, dict[str, float]]:
     """Adam on all folds but the last; the step of least loss on the last one stays."""
     *trained, held_out = folds
+    generator_state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    module = Refinement(n_candidates, has_residual)
+    torch.set_rng_state(generator_state)
     optimizer = torch.optim.Adam(module.parameters(), lr=LEARNING_RATE)
     best_state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with torch.no_grad():
@@ -203,7 +208,7 @@ def _train(module: Refinement, folds: Sequence[_Fold]) -> dict[str, float]:
         if loss < best:
             best, best_state = loss, {name: tensor.clone() for name, tensor in module.state_dict().items()}
     module.load_state_dict(best_state)
-    return {"refinement_loss_before": start, "refinement_loss_after": best}
+    return module, {"refinement_loss_before": start, "refinement_loss_after": best}
 
 
 def _apply(module: Refinement, fold: _Fold, bounds: Sequence[BinBounds]) -> tuple[BinFunctions, Floats]:

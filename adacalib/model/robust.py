@@ -182,7 +182,7 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, has_embedding: bool) -
     settings = config.calibrator.auxiliary
     suffix = "_embedding" if has_embedding else ""
     return TrainingPlan(
-        what="auxiliary network with field value embedding" if has_embedding else "auxiliary network",
+        what="auxiliary + embedding" if has_embedding else "auxiliary network",
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,

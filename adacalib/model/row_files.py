@@ -7,7 +7,7 @@ footers are enough to deal the row groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,13 @@ class RowFiles:
         name: the folder, for messages.
         paths: the files, sorted.
         row_groups: per file the number of rows of each of its row groups, from the footers.
+        origin: generation of the samples and predictor behind the rows, from the manifest.
     """
 
     name: str
     paths: tuple[str, ...]
     row_groups: tuple[tuple[int, ...], ...]
+    origin: str = ""
 
     @property
     def rows(self) -> int:
@@ -66,24 +68,20 @@ def open_rows(table: str | Path, partition: str = "") -> RowFiles:
     if not table.is_dir():
         raise StreamError(f"{table}: there is no such table; run the stage that writes it")
     files = _read_footers(str(table), sorted(path for path in table.rglob("*.parquet") if _is_data(path, table)))
-    written = read_manifest(table).get("rows")
+    manifest = read_manifest(table)
+    written = manifest.get("rows")
     if files.rows != written:
         raise StreamError(f"{table}: {files.rows} rows in its files, {written} in {MANIFEST}; run its stage again")
+    origin = f"{manifest.get('generation')} {manifest.get('predictor_fingerprint')}"
     if not partition:
-        return files
+        return replace(files, origin=origin)
     below = [i for i, path in enumerate(files.paths) if Path(path).is_relative_to((table / partition).resolve())]
     return RowFiles(
-        f"{table}/{partition}", tuple(files.paths[i] for i in below), tuple(files.row_groups[i] for i in below)
+        f"{table}/{partition}",
+        tuple(files.paths[i] for i in below),
+        tuple(files.row_groups[i] for i in below),
+        origin,
     )
-
-
-def count_rows(paths: Sequence[str | Path]) -> int:
-    """Number of rows of Parquet files, from their footers.
-
-    Raises:
-        StreamError: a file is missing or is no Parquet file.
-    """
-    return _read_footers("files", [Path(path) for path in paths]).rows
 
 
 def deal_pieces(files: RowFiles, world_size: int, seed: int, epoch: int) -> list[list[Piece]]:

@@ -167,6 +167,10 @@ def _read_pieces(
 
 
 def _open_reader(piece: Piece, dtypes: dict[str, np.dtype[Any]], threads: int, wait_limit_seconds: float) -> Any:
+    if unusable := set(piece.path) & set("#?"):
+        raise StreamError(
+            f"{piece.path}: petastorm cannot open a path with {' or '.join(sorted(unusable))}; choose another runs_dir"
+        )
     reader = petastorm.reader.make_batch_reader(
         f"file://{piece.path}",
         schema_fields=[f"^{re.escape(column)}$" for column in dtypes],

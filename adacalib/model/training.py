@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from adacalib.model.checkpoint import fingerprint_of
-from adacalib.model.distributed import Ranks, check_equal_on_ranks, seed_rank, sum_over_ranks
+from adacalib.model.distributed import Ranks, check_equal_on_ranks, digest_of, seed_rank, sum_over_ranks
 from adacalib.model.epoch_checkpoints import EpochCheckpoints, EpochRecord, EpochState
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, deal_pieces
@@ -170,6 +170,8 @@ class _Loop:
             "parameters": {name: list(tensor.shape) for name, tensor in self.module.state_dict().items()},
             "files": fingerprint_of([Path(path).name for path in self.rows.paths]),
             "row_groups": [list(groups) for groups in self.rows.row_groups],
+            "rows_from": self.rows.origin,
+            "tables": digest_of(dict(self.module.named_buffers())),
             "held_out_rows": self.held_out.rows if self.held_out is not None else 0,
         }
 

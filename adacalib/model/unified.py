@@ -76,6 +76,8 @@ class UnifiedModel(nn.Module):
         if self.calibrator is None:
             return Scores(logit_B, None, None)
         calibrated_B = self.calibrator(columns["field_value_id"].long(), logit_B, columns)
+        if not torch.isfinite(calibrated_B).all():
+            raise NonFiniteScore("the calibrator gave a logit that is not finite; look at the auxiliary features")
         return Scores(logit_B, calibrated_B, torch.sigmoid(calibrated_B))
 
 

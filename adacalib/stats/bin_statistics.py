@@ -47,7 +47,7 @@ def approximate_bin_statistics(
     """One row per (field value, candidate, bin): the same table from percentile_approx and a second pass over rows."""
     parts = []
     for n_bins in candidates:
-        bounds = compute_approximate_bounds(scored, field, n_bins, accuracy).persist()
+        bounds = compute_approximate_bounds(scored, field, n_bins, accuracy).localCheckpoint()
         sums = sum_bins_of_rows(scored, bounds, field, n_bins)
         bins = bounds.select(
             "field_value_id",

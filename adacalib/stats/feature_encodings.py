@@ -18,6 +18,9 @@ class FeatureError(ValueError):
     """A numeric feature cannot be standardised."""
 
 
+STANDARDISED_LIMIT = 1e4
+
+
 @dataclass(frozen=True)
 class NumericEncoding:
     """Standardisation of one component of a numeric feature: (x - mean) / scale; null becomes 0, the mean."""
@@ -73,7 +76,9 @@ def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> 
 
 def _find_mean_and_scale(feature: str, totals: Row, i: int) -> tuple[float, float]:
     least, most, spread = totals[f"min_{i}"], totals[f"max_{i}"], totals[f"scale_{i}"]
-    if least == most:  # both null, or a constant: its computed deviation may be a residue such as 1e-7
+    # both null, or a constant (its computed deviation may be a residue such as 1e-7), or values so small that the
+    # squares of their differences vanish
+    if least == most or spread == 0:
         return least or 0.0, 1.0
     if not math.isfinite(spread):
         raise FeatureError(
@@ -85,12 +90,17 @@ def _find_mean_and_scale(feature: str, totals: Row, i: int) -> tuple[float, floa
 
 
 def encode_numeric(encodings: Sequence[NumericEncoding], features: Sequence[str]) -> Column:
-    """array<float> of the standardised components of the features named, from column `numeric`."""
-    chosen = [
-        F.coalesce((F.col("numeric")[i] - F.lit(e.mean)) / F.lit(e.scale), F.lit(0.0)).cast("float")
-        for i, e in enumerate(encodings)
-        if e.feature in features
-    ]
+    """array<float> of the standardised components of the features named, from column `numeric`.
+
+    Standardised values are held within ±STANDARDISED_LIMIT: beyond it a value unlike any of train ∪ dev would
+    overflow the networks' float32.
+    """
+    limit = F.lit(STANDARDISED_LIMIT)
+    chosen = []
+    for i, e in enumerate(encodings):
+        if e.feature in features:
+            value = F.coalesce((F.col("numeric")[i] - F.lit(e.mean)) / F.lit(e.scale), F.lit(0.0))
+            chosen.append(F.greatest(-limit, F.least(limit, value)).cast("float"))
     return F.array(*chosen).cast("array<float>") if chosen else F.array().cast("array<float>")
 
 

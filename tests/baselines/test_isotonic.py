@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 
 from adacalib.baselines.isotonic import fit_isotonic
-from adacalib.baselines.uncalibrated import Uncalibrated
 from adacalib.cells.bin_bounds import NoCellsError
 from adacalib.cells.logit_cells import pool_values
 from tests import oracle
@@ -55,8 +54,3 @@ def test_one_class(label):
 def test_no_cells():
     with pytest.raises(NoCellsError, match="0 logit cells"):
         fit_isotonic(cells_by_hand([(1, 0, 1, 0)], 2).select(np.array([False])))
-
-
-def test_uncalibrated():
-    predicted = Uncalibrated().predict(np.array([-50, 0, np.log(3), 50]), np.zeros(4, np.int64))
-    np.testing.assert_allclose(predicted, [1e-7, 0.5, 0.75, 1 - 1e-7], rtol=1e-12)

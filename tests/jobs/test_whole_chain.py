@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.manifest import MixedPredictors, TableMissing
+from adacalib.manifest import MixedTables, TableMissing
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.calibrator_training import train_calibrator
 from adacalib.model.unified import load_model
@@ -387,7 +387,7 @@ def test_tables_of_two_predictors_are_refused(spark: SparkSession, own_scores: R
     new_scores = config.model_copy(update={"input": config.input.model_copy(update={"score_version": "next-model"})})
     for stage in ("score_samples", "build_logit_cells"):
         run_stage(spark, new_scores, stage)
-    with pytest.raises(MixedPredictors, match=r"logit_cells from next-model.*bin_statistics from own-scores"):
+    with pytest.raises(MixedTables, match=r"logit_cells from next-model.*bin_statistics from own-scores"):
         train(new_scores)
 
 

@@ -120,21 +120,23 @@ def write_world(config: RunConfig, rows: Rows) -> None:
     """Writes the tables that `train_calibrator` reads."""
     tables = config.run_dir / "tables"
     manifest = {
+        "input_fingerprint": "world",
+        "generation": config.describe_generation("world"),
         "n_field_values": {"shop": N_FIELD_VALUES},
         "n_auxiliary_features": 2,
         "auxiliary_category_counts": [len(CATEGORY_EFFECT)],
     }
     (tables / "samples").mkdir(parents=True)
     (tables / "samples" / "_manifest.json").write_text(json.dumps(manifest))
-    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows))})
+    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows))}, config)
     bins = bin_columns(cells_of(rows), config.n_bins_candidates)
-    write_table(tables / "bin_statistics", {"part-0.parquet": _with_field(bins)})
+    write_table(tables / "bin_statistics", {"part-0.parquet": _with_field(bins)}, config)
     files = {}
     for part in (0, 1):
         chosen = np.flatnonzero(rows["hold_out"] == part)
         if len(chosen):
             files[f"hold_out={part}/part-0.parquet"] = arrow_rows({name: v[chosen] for name, v in rows.items()})
-    write_table(tables / "training_rows", files)
+    write_table(tables / "training_rows", files, config)
 
 
 def arrow_rows(rows: Rows) -> pa.Table:
@@ -145,13 +147,17 @@ def arrow_rows(rows: Rows) -> pa.Table:
     return pa.table(columns)
 
 
-def write_table(table: Path, files: Mapping[str, pa.Table], fingerprint: str = FINGERPRINT) -> None:
+def write_table(
+    table: Path, files: Mapping[str, pa.Table], config: RunConfig | None = None, fingerprint: str = FINGERPRINT
+) -> None:
     """Writes Parquet files and their manifest."""
     table.mkdir(parents=True)
     for name, content in files.items():
         (table / name).parent.mkdir(exist_ok=True)
         pq.write_table(content, table / name, row_group_size=1000)
     manifest = {"rows": sum(map(len, files.values())), "predictor_fingerprint": fingerprint}
+    if config is not None:
+        manifest["generation"] = config.describe_generation("world")
     (table / "_manifest.json").write_text(json.dumps(manifest))
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adacalib.config import RunConfig
-from adacalib.manifest import MixedPredictors, TableMissing
+from adacalib.manifest import MixedTables, TableMissing
 from adacalib.model.calibrator_training import OtherBins, train_calibrator
 from adacalib.model.checkpoint import publish_artifact
 from adacalib.model.predictor import Predictor
@@ -141,7 +141,7 @@ def test_tables_of_different_predictors_are_refused(tmp_path: Path, table: str) 
     config = make_config(tmp_path)
     write_world(config, draw_rows(200))
     write_fingerprint(config, table, "v2")
-    with pytest.raises(MixedPredictors, match=rf"{table} from v2.*run from score_samples again"):
+    with pytest.raises(MixedTables, match=rf"{table} from v2.*run from score_samples again"):
         train_calibrator(config)
     assert not (config.run_dir / "unified").exists()
 
@@ -154,7 +154,7 @@ def test_a_predictor_trained_since_is_refused_and_its_own_goes_into_the_checkpoi
     fingerprint = publish_artifact(
         config.run_dir / "predictor", {"predictor": predictor.state_dict()}, {"predictor": predictor.hyper_parameters}
     )
-    with pytest.raises(MixedPredictors, match=f"training_rows from v1, predictor from {fingerprint}"):
+    with pytest.raises(MixedTables, match=f"training_rows from v1, predictor from {fingerprint}"):
         train_calibrator(config)
     for table in ("logit_cells", "bin_statistics", "training_rows"):
         write_fingerprint(config, table, fingerprint)

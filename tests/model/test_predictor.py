@@ -19,10 +19,15 @@ from adacalib.config import RunConfig
 from adacalib.manifest import TableMissing
 from adacalib.model.checkpoint import ArtifactError, fingerprint, load_artifact, publish_artifact
 from adacalib.model.features import FeatureEncoder
-from adacalib.model.predictor import Predictor, build_predictor, compute_log_loss, load_predictor, predict_logits
+from adacalib.model.predictor import Predictor, build_predictor, compute_log_loss, load_predictor
 from adacalib.model.row_files import StreamError
 from jobs import train_predictor
 from tests.model.toy_training import toy_config, write_config
+
+
+def predict(predictor: Predictor, numbers: torch.Tensor | None, ids: torch.Tensor | None) -> torch.Tensor:
+    with torch.no_grad():
+        return predictor(numbers, ids)
 
 
 def test_features_by_hand() -> None:
@@ -79,7 +84,7 @@ def test_the_predictor_is_four_fully_connected_layers() -> None:
     predictor = Predictor(2, [3, 4], hidden=(8, 6, 5), embedding_width=3)
     rng = np.random.default_rng(0)
     numbers, ids = rng.normal(size=(7, 2)), np.stack([rng.integers(3, size=7), rng.integers(4, size=7)], axis=1)
-    logits = predict_logits(predictor, torch.from_numpy(numbers), torch.from_numpy(ids))
+    logits = predict(predictor, torch.from_numpy(numbers), torch.from_numpy(ids))
     assert not logits.requires_grad
     np.testing.assert_allclose(logits, forward_oracle(predictor.state_dict(), numbers, ids), rtol=1e-4, atol=1e-6)
 
@@ -115,9 +120,9 @@ def test_a_predictor_comes_back_bit_equal(tmp_path: Path) -> None:
     loaded = load_predictor(tmp_path / "p")
     assert not loaded.training
     numbers, ids = torch.randn(50, 2), torch.randint(3, (50, 1))
-    assert torch.equal(predict_logits(loaded, numbers, ids), predict_logits(predictor, numbers, ids))
+    assert torch.equal(predict(loaded, numbers, ids), predict(predictor, numbers, ids))
     again = build_predictor(predictor.hyper_parameters, predictor.state_dict())
-    assert torch.equal(predict_logits(again, numbers, ids), predict_logits(predictor, numbers, ids))
+    assert torch.equal(predict(again, numbers, ids), predict(predictor, numbers, ids))
 
 
 def test_an_artifact_of_something_else(tmp_path: Path) -> None:
@@ -145,7 +150,8 @@ def write_samples(config: RunConfig, n_train: int = 1500, labels: str = "both") 
         folder = table / f"split={split}"
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), folder / "part-0.parquet", row_group_size=400)
-    manifest = {"rows": n_train + 310, "n_predictor_features": 1, "predictor_category_counts": [3]}
+    origin = {"input_fingerprint": "toy", "generation": config.describe_generation("toy")}
+    manifest = {"rows": n_train + 310, **origin, "n_predictor_features": 1, "predictor_category_counts": [3]}
     (table / "_manifest.json").write_text(json.dumps(manifest))
 
 
@@ -167,7 +173,7 @@ def test_the_job_publishes_a_predictor_that_has_learned(trained: RunConfig) -> N
     assert [entry["rows"] for entry in curve] == [0, 1500, 1500]
     assert curve[2]["held_out_loss"] < curve[1]["held_out_loss"] < curve[0]["held_out_loss"] - 0.02
     predictor = load_predictor(trained.run_dir / "predictor")
-    low, high = predict_logits(predictor, torch.tensor([[-1.0], [1.0]]), torch.tensor([[0], [2]])).tolist()
+    low, high = predict(predictor, torch.tensor([[-1.0], [1.0]]), torch.tensor([[0], [2]])).tolist()
     assert low < high - 1
     assert predictor.hyper_parameters == {
         "n_numbers": 1,
@@ -190,7 +196,8 @@ def test_samples_the_predictor_cannot_learn_from(tmp_path: Path) -> None:
     write_samples(config, labels="none")
     with pytest.raises(ValueError, match=r"split=train: labels add up to 0 at weight 1500.*rows of both labels"):
         train_predictor.main(["--config", path])
-    (config.run_dir / "tables" / "samples" / "_manifest.json").write_text(json.dumps({"rows": 1810}))
+    origin = {"input_fingerprint": "toy", "generation": config.describe_generation("toy")}
+    (config.run_dir / "tables" / "samples" / "_manifest.json").write_text(json.dumps({"rows": 1810, **origin}))
     with pytest.raises(StreamError, match="does not say how many predictor features"):
         train_predictor.main(["--config", path])
 

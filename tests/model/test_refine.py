@@ -135,12 +135,24 @@ def test_never_worse_on_the_held_out_fold(candidates: tuple[int, ...], monkeypat
     if len(candidates) == 1:
         # the loss told is that of the functions, in NumPy (edge slopes play no part: all cells are inside the bounds)
         held_out = folds[-1]
-        for functions, loss in (
-            (fits[0].fold_functions[-1], told["refinement_loss_before"]),
-            (refined.fold_functions[-1], told["refinement_loss_after"]),
-        ):
-            logit = interpolate(functions, held_out.field_value_id, held_out.logit)
-            assert compute_log_loss(held_out, logit) == pytest.approx(loss, abs=2e-5)
+        logit = interpolate(fits[0].fold_functions[-1], held_out.field_value_id, held_out.logit)
+        assert compute_log_loss(held_out, logit) == pytest.approx(told["refinement_loss_before"], abs=2e-5)
+
+
+@pytest.mark.parametrize(("candidates", "has_residual"), [((8,), True), ((2, 8), False)])
+def test_a_folds_own_labels_do_not_reach_its_functions(
+    candidates: tuple[int, ...], has_residual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refine, "STEPS", 20)
+    fits, folds, bounds = make_fits(candidates)
+    flipped = replace(folds[0], response=folds[0].weight - folds[0].response)
+    told = [
+        refine_field_part(fits, (first, *folds[1:]), bounds, has_residual=has_residual, seed=1).fold_functions
+        for first in (folds[0], flipped)
+    ]
+    np.testing.assert_array_equal(told[0][0].knots_VJ, told[1][0].knots_VJ)
+    if has_residual:  # the other folds' functions do see them
+        assert not np.array_equal(told[0][1].knots_VJ, told[1][1].knots_VJ)
 
 
 def test_a_step_that_harms_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
