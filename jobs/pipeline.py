@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from adacalib.config import STAGES, ConfigError, RunConfig
-from adacalib.io import start_session, write_json
-from adacalib.manifest import read_origin
+from adacalib.io import start_session, table_path, write_json
+from adacalib.manifest import MANIFEST, read_origin
 from adacalib.status import begin_status, describe_error, now, read_input_fingerprint
 from adacalib.terminal import make_metrics_tables
 
@@ -67,7 +67,7 @@ def run_stages(config: RunConfig, stages: tuple[str, ...], console: Console) -> 
         StageFailed: a stage raised; status.json says failed, error.log in the run's folder has the trace.
         KeyboardInterrupt: as it came; status.json says failed.
     """
-    if stages[0] != "prepare_samples":
+    if stages[0] != "prepare_samples" and (table_path(config, "samples") / MANIFEST).is_file():
         read_origin(config, ("samples",))  # what is recorded below shall be what made the tables
     config.run_dir.mkdir(parents=True, exist_ok=True)
     config_path = config.run_dir / "effective_config.json"

@@ -112,7 +112,7 @@ def test_configuration_is_frozen() -> None:
         ({"traning": {}}, r"traning: unknown key \(did you mean training\?\)"),
         ({"training": {"rank": 2}}, r"training\.rank: unknown key \(did you mean ranks\?\)"),
         ({"calibrator": {"auxiliary": {"epoch": 2}}}, r"calibrator\.auxiliary\.epoch: unknown key .*epochs"),
-        ({"training": {"ranks": 0}}, r"training\.ranks: .*greater than or equal to 1 \(got 0\)"),
+        ({"training": {"ranks": 0}}, r"training\.ranks: must be at least 1 and at most 1024 \(got 0\)"),
         ({"training": {"launcher": "mpi"}}, r"training\.launcher: .*'torchrun' or 'torch_distributor'"),
         ({"bins": {"n_bins_candidates": [10, 5]}}, "different whole numbers from 1 to 200 in increasing order"),
         ({"bins": {"n_bins_candidates": []}}, "different whole numbers from 1 to 200"),

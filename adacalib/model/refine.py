@@ -2,8 +2,9 @@
 step 4) and the gate that chooses a field value's number of bins.
 
 Both learn out of fold: a fold's functions and posteriors come from the other folds, the loss from its own cells. What
-is applied to a fold is trained without that fold's loss, so no row's label reaches its own out-of-fold logit. The last
-of the folds trained on is held out to choose the step, and step 0, no effect, is allowed.
+is applied to a fold is trained without that fold's loss: a row's label reaches its own out-of-fold logit only through
+the other folds' functions, which few shared weights see. The last of the folds trained on is held out to choose the
+step, and step 0, no effect, is allowed.
 
 Shape letters: V field values, C candidate numbers of bins, J bounds (padded), N cells.
 """

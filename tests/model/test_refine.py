@@ -139,20 +139,23 @@ def test_never_worse_on_the_held_out_fold(candidates: tuple[int, ...], monkeypat
         assert compute_log_loss(held_out, logit) == pytest.approx(told["refinement_loss_before"], abs=2e-5)
 
 
-@pytest.mark.parametrize(("candidates", "has_residual"), [((8,), True), ((2, 8), False)])
-def test_a_folds_own_labels_do_not_reach_its_functions(
-    candidates: tuple[int, ...], has_residual: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refine, "STEPS", 20)
-    fits, folds, bounds = make_fits(candidates)
-    flipped = replace(folds[0], response=folds[0].weight - folds[0].response)
-    told = [
-        refine_field_part(fits, (first, *folds[1:]), bounds, has_residual=has_residual, seed=1).fold_functions
-        for first in (folds[0], flipped)
-    ]
-    np.testing.assert_array_equal(told[0][0].knots_VJ, told[1][0].knots_VJ)
-    if has_residual:  # the other folds' functions do see them
-        assert not np.array_equal(told[0][1].knots_VJ, told[1][1].knots_VJ)
+def test_what_is_applied_to_a_fold_is_trained_without_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 1)
+    trained_on = []
+
+    def note(parts: Any, *rest: Any) -> Any:
+        trained_on.append([int(part.weight_N.sum()) for part in parts])
+        return train(parts, *rest)
+
+    train = refine._train
+    monkeypatch.setattr(refine, "_train", note)
+    fits, folds, bounds = make_fits((2, 8))
+    unequal = tuple(fold.select(np.arange(len(fold)) >= place) for place, fold in enumerate(folds))
+    weights = [int(fold.weight.sum()) for fold in unequal]
+    assert len(set(weights)) == 4  # so that a weight tells the fold
+    refine_field_part(fits, unequal, bounds, has_residual=True, seed=1)
+    assert trained_on[0] == weights
+    assert trained_on[1:] == [weights[:place] + weights[place + 1 :] for place in range(4)]
 
 
 def test_a_step_that_harms_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_date_split_is_closed_at_its_ends(spark: SparkSession) -> None:
     assert [row["s"] for row in collect_rows(found, ["date"])] == ["train", "dev", "dev", "test"]
 
 
-def test_hash_split_keeps_its_shares_and_repeated_rows_together(spark: SparkSession) -> None:
+def test_hash_split_keeps_its_shares(spark: SparkSession) -> None:
     split = SplitConfig(train=0.5, dev=0.3, test=0.2)
     rows = spark.range(4000).select((F.col("id") % 2000).alias("h"))
     dealt = [
