@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib
 import json
+import logging
 import signal
 import threading
 import time
@@ -94,6 +95,7 @@ def _note_interrupts() -> None:
 
     def note(number: int, frame: Any) -> None:
         _interrupted.set()
+        logging.disable(logging.CRITICAL)  # py4j logs each call that the interrupt cuts off
         if callable(handlers[number]):
             handlers[number](number, frame)
 

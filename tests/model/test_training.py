@@ -302,7 +302,9 @@ def test_the_batch_is_shared_by_the_ranks(tmp_path: Path, batch_size: int, world
 
 
 def show(terminal: bool, visible: bool = True) -> str:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=80, soft_wrap=True, highlight=False, color_system=None)
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=80, soft_wrap=True, highlight=False, color_system=None
+    )
     with Progress("toy", 2, visible=visible, console=console) as progress:
         progress.start_epoch(1, steps=4)
         progress.step(loss=0.25, rows=1000, seconds=0.5, waiting_share=0.125)
