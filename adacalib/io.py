@@ -7,7 +7,6 @@ table or none.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import logging
@@ -31,7 +30,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from adacalib import manifest
-from adacalib.config import InputConfig, RunConfig, read_config
+from adacalib.config import InputConfig, RunConfig
+from adacalib.job_arguments import read_job_config
 from adacalib.schemas import check_schema
 
 log = logging.getLogger("adacalib")
@@ -80,11 +80,7 @@ def read_spark_conf(path: str | None) -> dict[str, str]:
 
 def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
     """Entry point of a Spark job under spark-submit: parses --config and --set, takes the submitted session."""
-    parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
-    parser.add_argument("--config", required=True, help="YAML or JSON file of the run")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides one key")
-    arguments = parser.parse_args()
-    config = read_config(arguments.config, tuple(arguments.set))
+    config = read_job_config(sys.modules[run.__module__].__doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

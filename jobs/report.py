@@ -8,7 +8,6 @@ Writes report.html (one self-contained file) and figures/NAME.png, one per pictu
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import shutil
@@ -23,7 +22,8 @@ from scipy.special import expit
 
 from adacalib import io
 from adacalib.cells.functions import BinFunctions, interpolate
-from adacalib.config import RunConfig, read_config
+from adacalib.config import RunConfig
+from adacalib.job_arguments import read_job_config
 from adacalib.report.data import (
     ChosenBins,
     Curve,
@@ -183,11 +183,7 @@ def _gather_chosen_bins(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point without the adacalib command: --config FILE, --set key=value any number of times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="the run's YAML file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key")
-    options = parser.parse_args(arguments)
-    run(read_config(options.config, tuple(options.set)))
+    run(read_job_config(__doc__, arguments))
 
 
 if __name__ == "__main__":

@@ -9,20 +9,15 @@ Writes unified/: predictor and calibrator in one checkpoint, with what was learn
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from adacalib.config import read_config
+from adacalib.job_arguments import read_job_config
 from adacalib.model.calibrator_training import train_calibrator
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains and publishes the unified checkpoint of a run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="the run's YAML file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key")
-    options = parser.parse_args(arguments)
-    train_calibrator(read_config(options.config, tuple(options.set)))
+    train_calibrator(read_job_config(__doc__, arguments))
 
 
 if __name__ == "__main__":

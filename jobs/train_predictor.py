@@ -10,10 +10,9 @@ Writes:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from adacalib.config import read_config
+from adacalib.job_arguments import read_job_config
 from adacalib.model.predictor_training import train_predictor
 
 
@@ -23,11 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: `--config FILE`, and `--set key=value` any number of times; the command line's by default.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="the run's YAML file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key")
-    options = parser.parse_args(arguments)
-    train_predictor(read_config(options.config, tuple(options.set)))
+    train_predictor(read_job_config(__doc__, arguments))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
-from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.row_files import StreamError, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -47,7 +47,8 @@ def train_calibrator(config: RunConfig) -> None:
     with join_ranks(config.training, config.seed) as ranks:  # first of all: it passes on what a rank raises
         inputs = _read_inputs(config)
         if config.calibrator.mode == "paper":
-            calibrator, told = train_paper(config, inputs.bins, inputs.shape, *_open_training_rows(config), ranks)
+            rows = open_rows(config.run_dir / "tables" / "training_rows")
+            calibrator, told = train_paper(config, inputs.bins, inputs.shape, rows, ranks)
         else:
             calibrator, told = _train_robust(config, inputs, ranks)
         if ranks.is_first:
@@ -87,19 +88,15 @@ def _read_inputs(config: RunConfig) -> _Inputs:
     return _Inputs(origin, n_values, shape, bins)
 
 
-def _open_training_rows(config: RunConfig) -> tuple[RowFiles, RowFiles]:
-    """The rows to train on and the held-out ones."""
-    table = config.run_dir / "tables" / "training_rows"
-    return open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
-
-
 def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
     columns = _read_columns(config.run_dir / "tables" / "logit_cells", config.field)
     fit = _fit_on_every_rank(config, columns, inputs.n_values, inputs.bins, ranks)
     told: dict[str, Any] = {"field_part": fit.chosen, **fit.diagnostics}
     if not config.has_auxiliary_network:
         return calibrate_without_rows(config, fit, cells_from_columns(columns, inputs.n_values)), told
-    calibrator, trained = train_robust(config, fit, inputs.shape, *_open_training_rows(config), ranks)
+    table = config.run_dir / "tables" / "training_rows"
+    rows, held_out = open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
+    calibrator, trained = train_robust(config, fit, inputs.shape, rows, held_out, ranks)
     return calibrator, told | trained
 
 

@@ -184,13 +184,6 @@ def compute_paper_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tupl
     return (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
 
 
-def compute_mixture_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the mixed calibrated probability alone: what the held-out loss reports."""
-    logit_BC, weight_BC, _ = module(columns)
-    weight_B = columns["weight"].double()
-    return (weight_B * _mixture_cross_entropy(logit_BC, weight_BC, columns["label"].double())).sum(), weight_B.sum()
-
-
 def _mixture_cross_entropy(logit_BC: Tensor, weight_BC: Tensor, label_B: Tensor) -> Tensor:
     log_weight_BC = weight_BC.clamp_min(1e-30).log()
     positive_B = torch.logsumexp(log_weight_BC + F.logsigmoid(logit_BC), dim=1)

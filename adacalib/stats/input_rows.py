@@ -8,7 +8,7 @@ is null).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -80,55 +80,32 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
         raw: rows that met the row filter.
         array_lengths: of `find_array_lengths`.
     """
-    row_hash, second_hash = hash_columns(raw, 0), hash_columns(raw, _SECOND_SEED)
-    label = F.expr(config.input.label).cast("double")
-    weight = _double(config.input.weight) if config.input.weight else F.lit(1.0)
-    score = _double(config.input.score) if config.input.score else None
-    date = F.expr(config.input.date).try_cast("date") if config.input.date else F.lit(None).cast("date")
-    split = F.expr(config.split.column).cast("string") if config.split.column else F.lit(None).cast("string")
-    faults = [
-        (label.isNull(), "label is null"),
-        (~label.isin(0.0, 1.0), "label is not 0 or 1"),
-        (weight.isNull() | F.isnan(weight) | (weight <= 0) | _is_infinite(weight), "weight is not a positive number"),
-    ]
-    if score is not None:
-        faults += _score_faults(score, config.input)
-    if config.input.date:
-        faults.append((date.isNull(), "date is null or no date"))
-    if config.split.column:
-        faults.append((split.isNull() | ~split.isin(*SPLITS), "split is not train, dev or test"))
-    components = []
-    for name, length in array_lengths.items():
-        values = _numeric_array(config.features.numeric[name], length)
-        components.append(values)
-        if length is not None:
-            given = F.expr(config.features.numeric[name])
-            faults.append(
-                (given.isNull() | (F.size(given) != length), f"feature {name} has another length than {length}")
-            )
-        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | _is_infinite(x)))
-        faults.append((~is_finite, f"feature {name} is not finite"))
+    given = config.input
+    score = _double(given.score) if given.score else None
+    own_logit, is_clipped = _own_logit(score, given)
+    numeric = {name: _numeric_array(config.features.numeric[name], length) for name, length in array_lengths.items()}
+    typed = {
+        "row_hash": hash_columns(raw, 0),
+        "second_hash": hash_columns(raw, _SECOND_SEED),
+        "label": F.expr(given.label).cast("double"),
+        "weight": _double(given.weight) if given.weight else F.lit(1.0),
+        "date": F.expr(given.date).try_cast("date") if given.date else F.lit(None).cast("date"),
+        "row_key": _row_key(given),
+        "own_logit": own_logit,
+        "is_clipped": is_clipped,
+        "given_split": F.expr(config.split.column or "null").cast("string"),
+        **{f"field__{field}": F.expr(_quote(field)).cast("string") for field in config.fields},
+        **{f"category__{name}": F.expr(e).cast("string") for name, e in config.features.categorical.items()},
+        "numeric": F.concat(*numeric.values()) if numeric else F.array().cast("array<double>"),
+    }
+    faults = [*_row_faults(typed, score, config), *_feature_faults(numeric, array_lengths, config)]
     reasons = F.filter(F.array(*(F.when(condition, F.lit(why)) for condition, why in faults)), lambda x: x.isNotNull())
-    own_logit, is_clipped = _own_logit(score, config.input)
-    typed = raw.select(
-        row_hash.alias("row_hash"),
-        second_hash.alias("second_hash"),
+    raw_row = F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))
+    return raw.select(
+        *(column.alias(name) for name, column in typed.items()),
         reasons.alias("reasons"),
-        F.when(F.size(reasons) > 0, F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))).alias(
-            "raw_row"
-        ),
-        label.alias("label"),
-        weight.alias("weight"),
-        date.alias("date"),
-        _row_key(config.input).alias("row_key"),
-        own_logit.alias("own_logit"),
-        is_clipped.alias("is_clipped"),
-        split.alias("given_split"),
-        *(F.expr(_quote(field)).cast("string").alias(f"field__{field}") for field in config.fields),
-        *(F.expr(e).cast("string").alias(f"category__{name}") for name, e in config.features.categorical.items()),
-        (F.concat(*components) if components else F.array().cast("array<double>")).alias("numeric"),
+        F.when(F.size(reasons) > 0, raw_row).alias("raw_row"),
     )
-    return typed
 
 
 def hash_columns(raw: DataFrame, seed: int) -> Column:
@@ -192,6 +169,38 @@ def _is_usable(data_type: DataType, kind: str) -> bool:
         element = data_type.elementType if isinstance(data_type, ArrayType) else data_type
         return isinstance(element, NumericType | BooleanType)
     return not isinstance(data_type, ArrayType | MapType | StructType)
+
+
+def _row_faults(typed: Mapping[str, Column], score: Column | None, config: RunConfig) -> list[tuple[Column, str]]:
+    """(condition, reason) for label, weight, score, date and split."""
+    label, weight, split = typed["label"], typed["weight"], typed["given_split"]
+    faults = [
+        (label.isNull(), "label is null"),
+        (~label.isin(0.0, 1.0), "label is not 0 or 1"),
+        (weight.isNull() | F.isnan(weight) | (weight <= 0) | _is_infinite(weight), "weight is not a positive number"),
+    ]
+    if score is not None:
+        faults += _score_faults(score, config.input)
+    if config.input.date:
+        faults.append((typed["date"].isNull(), "date is null or no date"))
+    if config.split.column:
+        faults.append((split.isNull() | ~split.isin(*SPLITS), "split is not train, dev or test"))
+    return faults
+
+
+def _feature_faults(
+    numeric: Mapping[str, Column], array_lengths: Mapping[str, int | None], config: RunConfig
+) -> list[tuple[Column, str]]:
+    faults = []
+    for name, values in numeric.items():
+        length = array_lengths[name]
+        if length is not None:
+            given = F.expr(config.features.numeric[name])
+            differs = given.isNull() | (F.size(given) != length)
+            faults.append((differs, f"feature {name} has another length than {length}"))
+        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | _is_infinite(x)))
+        faults.append((~is_finite, f"feature {name} is not finite"))
+    return faults
 
 
 def _score_faults(score: Column, config: InputConfig) -> list[tuple[Column, str]]:

@@ -76,8 +76,9 @@ def test_paper_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
     assert (told["mode"], told["candidates"], told["chosen_epoch"]) == ("paper", [3, 6], 6)
     assert len(told["chosen_candidates"]) == 7 and set(told["chosen_candidates"]) <= {3, 6}
     curve = told["loss_curves"]["paper"]
-    assert [epoch["epoch"] for epoch in curve] == list(range(7))
-    assert curve[-1]["held_out_loss"] < curve[0]["held_out_loss"] - 0.1
+    assert [epoch["epoch"] for epoch in curve] == list(range(1, 7))
+    assert {epoch["rows"] for epoch in curve} == {4000}  # the paper holds no rows out
+    assert curve[-1]["training_loss"] < curve[0]["training_loss"] - 0.1
     raw, calibrated = FRESH["uncalibrated_logit"], score(config, FRESH)
     assert log_loss(FRESH, calibrated) < log_loss(FRESH, raw) - 0.05
     # the network's part of it

@@ -15,7 +15,7 @@ from adacalib.cells.bin_bounds import compute_bin_bounds
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins, compute_posterior_statistics
 from adacalib.config import CalibratorConfig
 from adacalib.model.auxiliary import AuxiliaryNetwork
-from adacalib.model.paper import PaperCalibrator, compute_mixture_loss, compute_paper_loss
+from adacalib.model.paper import PaperCalibrator, compute_paper_loss
 from tests.model.calibrator_world import N_FIELD_VALUES, Rows, bin_columns, cells_of, draw_rows
 
 INF = np.inf
@@ -78,8 +78,6 @@ def test_eq_4_to_7_by_hand() -> None:
     loss, weight = compute_paper_loss(module, batch_by_hand())
     assert loss.item() == pytest.approx(2 * 2.603860 + 2.233190, abs=1e-5)
     assert weight.item() == 3
-    mixture, _ = compute_mixture_loss(module, batch_by_hand())
-    assert mixture.item() == pytest.approx(2 * 0.508826 + 0.744397, abs=1e-5)
 
 
 def test_knot_k_plus_1_repeats_knot_k_and_so_does_the_padding() -> None:
@@ -318,12 +316,13 @@ def test_one_candidate_has_neither_gate_nor_mixture() -> None:
     logit_BC, weight_BC, _ = module.train()(batch)
     assert logit_BC.shape == (80, 1)
     assert (weight_BC == 1).all()
-    # the mixture of one candidate is its own cross-entropy
-    mixture, _ = compute_mixture_loss(module, batch)
+    # no mixture: the loss is the candidate's own cross-entropy and its penalty
+    loss, _ = compute_paper_loss(module, batch)
+    penalty = (batch["weight"] * module(batch)[2]).sum()
     plain = nn.functional.binary_cross_entropy_with_logits(
         logit_BC[:, 0], batch["label"].double(), weight=batch["weight"], reduction="sum"
     )
-    assert mixture.item() == pytest.approx(plain.item())
+    assert loss.item() == pytest.approx((plain + penalty).item())
 
 
 def test_knots_are_computed_once_per_distinct_value() -> None:
