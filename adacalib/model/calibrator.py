@@ -81,8 +81,12 @@ def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Ten
 
 
 def functions_of(calibrator: Calibrator) -> BinFunctions:
-    """The calibrator's functions as arrays, level shift included: what a field value's samples get before features."""
-    shift_V = calibrator.level_shift_V.numpy()
+    """The functions of the field values as arrays, to look at beside their posteriors.
+
+    The level shift is in them where there is no auxiliary network. Where there is one, the shift takes back what the
+    network adds to a value on average; one without the other would show every value off its posteriors.
+    """
+    shift_V = calibrator.level_shift_V.numpy() if calibrator.auxiliary is None else np.zeros(calibrator.table.n_values)
     table = calibrator.table
     return BinFunctions(
         bin_bounds_VJ=table.bin_bounds_VJ.numpy(),

@@ -34,7 +34,7 @@ def draw_functions(data: ReportData) -> Picture | None:
     is_robust = data.config.calibrator.mode == "robust"
     sparse = " Where samples are few, the function leans on what all values have in common." if is_robust else ""
     has_network = data.config.has_auxiliary_network
-    before_features = " before what the auxiliary network adds for the sample's features" if has_network else ""
+    before_features = ", before the auxiliary network and the re-level after it" if has_network else ""
     return make_picture(
         "functions",
         "Learned functions over their posteriors",

@@ -70,6 +70,11 @@ def test_functions_of_include_the_shift() -> None:
         np.testing.assert_allclose(interpolate(functions, ids, line), expected, atol=1e-12)
 
 
+def test_functions_of_leave_the_shift_with_the_network_that_it_belongs_to() -> None:
+    functions = functions_of(make_calibrator(make_auxiliary(True)))
+    np.testing.assert_array_equal(functions.knots_VJ, make_calibrator(None).table.knots_VJ.numpy())
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.floats(-3, 3))
 def test_a_higher_score_never_gets_a_lower_result_without_features(seed: int, shift: float) -> None:
