@@ -199,3 +199,23 @@ def test_switch_of_the_other_mode_is_refused(mode: str, switch: str, acts_in: st
     with pytest.raises(ConfigError, match=f"{switch}: acts in mode: {acts_in} only, and this is mode: {mode}"):
         parse_config(content)
     assert parse_config(content | {"calibrator": {"mode": acts_in, switch: False}}).calibrator.mode == acts_in
+
+
+def test_a_features_name_is_a_plain_word() -> None:
+    content = {
+        "name": "x",
+        "input": {"path": "a", "label": "y", "score": "s"},
+        "fields": ["f"],
+        "features": {"categorical": ["device.os"]},
+    }
+    with pytest.raises(ConfigError, match=r"'device\.os': .*write it as \{device_os: device\.os\}"):
+        parse_config(content)
+    assert parse_config(content | {"features": {"categorical": {"device_os": "device.os"}}}).features.names == (
+        "device_os",
+    )
+
+
+def test_a_text_where_a_list_belongs_is_told_how_to_write_it() -> None:
+    content = {"name": "x", "input": {"path": "a", "label": "y", "score": "s"}, "fields": "dest"}
+    with pytest.raises(ConfigError, match=r"fields: a list is needed: write \[dest\]"):
+        parse_config(content)

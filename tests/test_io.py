@@ -175,3 +175,30 @@ def test_archive_of_two_files_is_refused(spark: SparkSession, tmp_path: Path) ->
         archive.writestr("b.csv", "a\n1\n")
     with pytest.raises(InputError, match="an archive of 2 files; it must hold one table"):
         read_with(spark, tmp_path, path=str(tmp_path / "t.zip"), format="csv")
+
+
+def test_a_lost_part_file_is_noticed(spark: SparkSession, config: RunConfig) -> None:
+    io.write_table(make_frame(spark, 1, 2, 3, 4), config, "t", SCHEMA, partition_by="split")
+    next(io.table_path(config, "t").rglob("split=test/*.parquet")).unlink()
+    with pytest.raises(TableMissing, match=r"t: [123] rows in its files, 4 were written; run the stage that writes it"):
+        io.read_table(spark, config, "t", SCHEMA)
+    with pytest.raises(TableMissing, match="4 were written"):
+        io.read_arrow(config, "t")
+
+
+def test_a_failed_rename_leaves_the_old_table_in_its_place(
+    spark: SparkSession, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io.write_table(make_frame(spark, 1), config, "t", SCHEMA)
+    rename = Path.rename
+
+    def fail_into_place(self: Path, target: Path) -> Path:
+        if target == io.table_path(config, "t") and ".old." not in self.name:
+            raise OSError("no space left")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_into_place)
+    with pytest.raises(OSError, match="no space left"):
+        io.write_table(make_frame(spark, 2), config, "t", SCHEMA)
+    assert collect_rows(io.read_table(spark, config, "t", SCHEMA)) == [{"k": 1, "split": "train"}]
+    assert [path.name for path in io.table_path(config, "t").parent.iterdir()] == ["t"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from adacalib.config import STAGES, ConfigError, RunConfig, parse_config, read_config
+from adacalib.manifest import MixedTables
 from jobs import pipeline
 from jobs.pipeline import RANK_STAGES, StageFailed, run_stages, select_stages
 
@@ -191,3 +193,32 @@ def test_range_leaves_out_what_the_run_skips() -> None:
 def test_impossible_range_is_refused(config: RunConfig, first: str, last: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         select_stages(config, first, last)
+
+
+def test_interrupt_during_a_spark_job_is_an_interrupt_whatever_the_job_raises(
+    config: RunConfig, stages: Stages, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Spark cancels the job first, and that error comes back before the interrupt does
+    def interrupted(*_: Any) -> None:
+        pipeline._interrupted.set()
+        raise RuntimeError("Job 3 cancelled")
+
+    monkeypatch.setattr(pipeline, "_interrupted", threading.Event())
+    stages.replace("prepare_samples", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_stages(config, ("prepare_samples",), console)
+    status = json.loads((config.run_dir / "status.json").read_text())
+    assert (status["state"], status["error"]) == ("failed", "interrupted")
+
+
+def test_a_stage_of_another_configuration_is_refused_before_anything_is_recorded(
+    config: RunConfig, stages: Stages, console: Console
+) -> None:
+    manifest = config.run_dir / "tables" / "samples" / "_manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"input_fingerprint": "1-a", "generation": config.describe_generation("1-a")}))
+    run_stages(config, ("score_samples",), console)
+    recorded = (config.run_dir / "effective_config.json").read_text()
+    with pytest.raises(MixedTables, match="another input, fields, features, split or seed"):
+        run_stages(config.model_copy(update={"seed": 99}), ("report",), console)
+    assert (config.run_dir / "effective_config.json").read_text() == recorded

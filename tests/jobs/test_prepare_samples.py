@@ -186,3 +186,35 @@ def test_ids_too_many_to_send_around_are_joined_all_the_same(
         table = io.read_table(spark, config, "samples", schemas.samples(config.fields))
         tables.append(collect_rows(table, ["sample_id"]))
     assert tables[0] == tables[1]
+
+
+def test_a_feature_unlike_any_of_train_and_dev_stays_finite(spark: SparkSession, tmp_path: Path) -> None:
+    columns = draw_world(60) | {"part": (["train"] * 3 + ["dev", "test"]) * 12}
+    columns["price"] = [
+        1e300 if part == "test" else price for part, price in zip(columns["part"], columns["price"], strict=True)
+    ]
+    write_input(tmp_path, columns)
+    changes = {"split": {"by": "column", "column": "part"}, "features": {"numeric": ["price"]}}
+    config = make_config(tmp_path, changes)
+    prepare_samples.run(spark, config)
+    for row in collect_rows(io.read_table(spark, config, "samples", schemas.samples(config.fields))):
+        (value,) = row["auxiliary_features"]
+        assert value == 1e4 if row["split"] == "test" else abs(value) < 10
+
+
+@pytest.mark.parametrize(("weight", "warned"), [("0.001", True), ("0.5", False)])
+def test_weights_that_are_no_counts_are_warned_of(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, weight: str, warned: bool
+) -> None:
+    write_input(tmp_path, draw_world(60))
+    prepare_samples.run(spark, make_config(tmp_path, {"input": {"weight": weight}}))
+    assert ("a weight is the number of rows that a row stands for" in caplog.text) == warned
+
+
+def test_array_lengths_are_those_of_the_filtered_rows(spark: SparkSession, tmp_path: Path) -> None:
+    # on the rows that the filter takes, the feature's expression would raise
+    write_input(tmp_path, draw_world(60) | {"k": [0, 1] * 30})
+    changes = {"input": {"row_filter": "k > 0"}, "features": {"numeric": {"ratio": "array(price / k, price)"}}}
+    config = make_config(tmp_path, changes)
+    prepare_samples.run(spark, config)
+    assert io.read_manifest(config, "samples")["n_auxiliary_features"] == 2
