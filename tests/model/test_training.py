@@ -328,3 +328,20 @@ def test_seconds_and_waiting_share_are_measured(tmp_path: Path, rows: RowFiles, 
     record = train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, epochs=1), ranks).records[0]
     assert record.seconds > 0 and 0 < record.waiting_share < 1
     assert record.training_loss is not None and math.isfinite(record.training_loss)
+
+
+class ToyWithTable(ToyModel):
+    """What it trains depends on a table that no checkpoint holds."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.tensor([value]), persistent=False)
+
+
+def test_resume_refuses_what_was_trained_for_other_tables_or_rows(tmp_path: Path, rows: RowFiles, ranks: Ranks) -> None:
+    train(ToyWithTable(1.0), toy_loss, rows, resumable(tmp_path), ranks)
+    train(ToyWithTable(1.0), toy_loss, rows, resumable(tmp_path), ranks)
+    with pytest.raises(CheckpointMismatch, match="tables"):
+        train(ToyWithTable(2.0), toy_loss, rows, resumable(tmp_path), ranks)
+    with pytest.raises(CheckpointMismatch, match="rows_from"):
+        train(ToyWithTable(1.0), toy_loss, replace(rows, origin="elsewhere"), resumable(tmp_path), ranks)
