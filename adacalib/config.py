@@ -101,7 +101,7 @@ class SplitConfig(_Section):
     """How rows are dealt to train, dev and test."""
 
     by: Literal["hash", "date", "column"] = Field(
-        "hash", description="hash of the row, order of `input.date`, or a column"
+        "hash", description="hash of the sample, order of `input.date`, or a column"
     )
     column: str | None = Field(None, description="SQL expression that gives train, dev or test (with by: column)")
     train: float = Field(0.6, gt=0, lt=1)

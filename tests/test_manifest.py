@@ -85,7 +85,8 @@ def test_another_configuration_is_refused(tmp_path: Path, changes: dict[str, Any
 def test_keys_that_leave_the_samples_as_they_are_do_not_matter(tmp_path: Path) -> None:
     write_chain(make_config(tmp_path))
     moved = {"path": "elsewhere/*.parquet", "label": "y", "score": "s", "max_rejected_share": 0.5}
-    read_origin(make_config(tmp_path, input=moved, training={"ranks": 2}), ("samples",))
+    origin = read_origin(make_config(tmp_path, input=moved, training={"ranks": 2}), ("samples",))
+    assert origin == {"generation": make_config(tmp_path).describe_generation("9-ab")}
 
 
 def test_a_manifest_that_is_not_there_or_no_object(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Shape letters: B samples in the batch, A numeric features, G categorical feature
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from adacalib.config import AuxiliaryConfig
 from adacalib.model.features import FeatureEncoder
 
 LOGIT_SCALE = 1.5
 """Log-odds that one unit of the network's calibrated-logit input stands for."""
 
 FEATURE_COLUMNS = ("auxiliary_features", "auxiliary_category_ids")
+
+
+@dataclass(frozen=True)
+class AuxiliaryShape:
+    """Sizes of the auxiliary network's feature columns, from the samples' manifest."""
+
+    n_numbers: int
+    category_counts: tuple[int, ...]
 
 
 class AuxiliaryNetwork(nn.Module):
@@ -91,6 +101,15 @@ class AuxiliaryNetwork(nn.Module):
             activation = F.relu(layer(activation))
         term_B: Tensor = self.output_layer(activation)[:, 0]
         return term_B
+
+
+def build_auxiliary(
+    settings: AuxiliaryConfig, shape: AuxiliaryShape, n_values: int | None, takes_logit: bool
+) -> AuxiliaryNetwork:
+    """The network of a run's configuration; see `AuxiliaryNetwork` for n_values and takes_logit."""
+    return AuxiliaryNetwork(
+        shape.n_numbers, shape.category_counts, settings.embedding_width, settings.hidden, n_values, takes_logit
+    )
 
 
 def sum_cross_entropy(logit_B: Tensor, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -18,13 +18,14 @@ from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
 from adacalib.manifest import read_manifest, read_origin
+from adacalib.model.auxiliary import AuxiliaryShape
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.checkpoint import fingerprint as read_fingerprint
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
-from adacalib.model.robust import AuxiliaryShape, calibrate_without_rows, train_robust
+from adacalib.model.robust import calibrate_without_rows, train_robust
 from adacalib.model.row_files import StreamError, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from adacalib.cells.candidate_bins import CandidateBins
 from adacalib.config import RunConfig
-from adacalib.model.auxiliary import AuxiliaryNetwork
+from adacalib.model.auxiliary import AuxiliaryShape, build_auxiliary
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.paper import PaperCalibrator, compute_paper_loss
-from adacalib.model.robust import AuxiliaryShape
 from adacalib.model.row_files import RowFiles
 from adacalib.model.training import TrainingPlan, train
 
@@ -28,7 +27,11 @@ def train_paper(
     Returns:
         The serving calibrator and what is to be told about its training (JSON).
     """
-    auxiliary = _build_auxiliary(config, shape, len(bins.weight_VCK)) if config.has_auxiliary_network else None
+    auxiliary = None
+    if config.has_auxiliary_network:
+        settings = config.calibrator.auxiliary
+        n_values = None if settings.field_value_embedding == "off" else len(bins.weight_VCK)
+        auxiliary = build_auxiliary(settings, shape, n_values, takes_logit=False)
     weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     module = PaperCalibrator(bins, weight_V, config.calibrator, auxiliary).to(ranks.device)
     plan = _plan(config, bins, () if auxiliary is None else auxiliary.columns)
@@ -39,18 +42,6 @@ def train_paper(
         "loss_curves": {"paper": result.loss_curve()},
         "chosen_candidates": [bins.candidates[i] for i in chosen_V.tolist()],
     }
-
-
-def _build_auxiliary(config: RunConfig, shape: AuxiliaryShape, n_values: int) -> AuxiliaryNetwork:
-    settings = config.calibrator.auxiliary
-    return AuxiliaryNetwork(
-        shape.n_numbers,
-        shape.category_counts,
-        settings.embedding_width,
-        settings.hidden,
-        n_values=None if settings.field_value_embedding == "off" else n_values,
-        takes_logit=False,
-    )
 
 
 def _plan(config: RunConfig, bins: CandidateBins, features: Sequence[str]) -> TrainingPlan:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,13 @@ from adacalib.cells.functions import BinFunctions, interpolate
 from adacalib.cells.logit_cells import Floats, LogitCells
 from adacalib.cells.out_of_fold import FieldFit
 from adacalib.config import RunConfig
-from adacalib.model.auxiliary import LOGIT_SCALE, AuxiliaryNetwork, sum_cross_entropy
+from adacalib.model.auxiliary import (
+    LOGIT_SCALE,
+    AuxiliaryNetwork,
+    AuxiliaryShape,
+    build_auxiliary,
+    sum_cross_entropy,
+)
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.functions import FunctionTable, stack_functions
@@ -64,14 +70,6 @@ def compute_step_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple
     return sum_cross_entropy(module(columns), columns)
 
 
-@dataclass(frozen=True)
-class AuxiliaryShape:
-    """Sizes of the auxiliary network's inputs, from the samples' manifest."""
-
-    n_numbers: int
-    category_counts: tuple[int, ...]
-
-
 def train_robust(
     config: RunConfig,
     fit: FieldFit,
@@ -114,20 +112,15 @@ def train_robust(
 def calibrate_without_rows(config: RunConfig, fit: FieldFit, cells: LogitCells) -> Calibrator:
     """Robust mode without auxiliary network: the functions are there, the re-level needs cells only."""
     shift_V: Floats = np.zeros(len(fit.level_V))
-    if config.calibrator.re_level and config.calibrator.value_level and fit.chosen == "robust":
-        logit = interpolate(fit.functions, cells.field_value_id, cells.logit)
-        scored = LogitCells(
-            cells.field_value_id,
-            cells.cell,
-            cells.weight,
-            cells.response,
-            logit - fit.level_V[cells.field_value_id],
-            cells.n_samples,
-            cells.n_responses,
-            cells.n_values,
-        )
-        shift_V = fit_level_shift(scored, fit.level_V, per_value=True)
+    if config.calibrator.re_level:
+        logit = interpolate(fit.functions, cells.field_value_id, cells.logit) - fit.level_V[cells.field_value_id]
+        shift_V = fit_level_shift(replace(cells, logit=logit), fit.level_V, _levels_values(config, fit))
     return Calibrator(fit.functions, shift_V, fit.mean_logit, None)
+
+
+def _levels_values(config: RunConfig, fit: FieldFit) -> bool:
+    """Whether the re-level may move each field value by itself, or all of them alike (no field effect wanted)."""
+    return fit.chosen == "robust" and config.calibrator.value_level
 
 
 def _re_level(
@@ -143,23 +136,17 @@ def _re_level(
     if not config.calibrator.re_level:
         return calibrator
     plan = _plan(config, auxiliary, auxiliary.value_embedding is not None)
-    per_value = fit.chosen == "robust" and config.calibrator.value_level
-    shift_V = compute_level_shift(calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value)
+    shift_V = compute_level_shift(
+        calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value=_levels_values(config, fit)
+    )
     return Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
 
 
 def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, has_embedding: bool) -> AuxiliaryNetwork:
     # seeded here: what ran before in this process (another variant, or nothing in a resumed run) leaves no trace
     torch.manual_seed(config.seed)
-    settings = config.calibrator.auxiliary
-    return AuxiliaryNetwork(
-        shape.n_numbers,
-        shape.category_counts,
-        settings.embedding_width,
-        settings.hidden,
-        n_values=len(fit.level_V) if has_embedding else None,
-        takes_logit=True,
-    )
+    n_values = len(fit.level_V) if has_embedding else None
+    return build_auxiliary(config.calibrator.auxiliary, shape, n_values, takes_logit=True)
 
 
 def _train_variant(

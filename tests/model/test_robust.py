@@ -16,11 +16,10 @@ from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig, TrainingConfig
-from adacalib.model.auxiliary import AuxiliaryNetwork
+from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
 from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.robust import (
     NO_HELD_OUT_ROWS,
-    AuxiliaryShape,
     OutOfFoldCalibrator,
     calibrate_without_rows,
     compute_step_loss,
@@ -212,11 +211,15 @@ def test_without_rows_the_shift_is_that_of_the_cells(tmp_path: Path, drawn: Rows
         return float(np.abs(sums[0] - sums[1]).sum())
 
     assert error(p) < error(before)
-    for changes in ({"re_level": False}, {"value_level": False}):
-        off = fast_config(tmp_path, {"auxiliary": {"enabled": False}, **changes})
-        assert not calibrate_without_rows(off, fit, cells).level_shift_V.any()
-    plain = calibrate_without_rows(config, replace(fit, chosen="global_curve"), cells)
-    assert not plain.level_shift_V.any()
+    off = fast_config(tmp_path, {"auxiliary": {"enabled": False}, "re_level": False})
+    assert not calibrate_without_rows(off, fit, cells).level_shift_V.any()
+    # as with rows: without a field effect all values are moved alike, so that the whole has the observed level
+    no_level = fast_config(tmp_path, {"auxiliary": {"enabled": False}, "value_level": False})
+    for settings, chosen in ((no_level, fit), (config, replace(fit, chosen="global_curve"))):
+        shift_V = calibrate_without_rows(settings, chosen, cells).level_shift_V.numpy()
+        np.testing.assert_array_equal(shift_V, shift_V[0])
+        p = 1 / (1 + np.exp(-(logit + shift_V[0])))
+        assert (cells.weight * p).sum() == pytest.approx(cells.response.sum(), rel=1e-9)
 
 
 def test_held_out_rows_alone_are_not_enough(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
