@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import logit as to_logit
 
-from adacalib.cells.bin_bounds import require_cells
-from adacalib.cells.logit_cells import Floats, LogitCells, compute_mean_label, pool_values
+from adacalib.cells.bin_bounds import BoundsError, require_cells
+from adacalib.cells.logit_cells import Floats, Ints, LogitCells, compute_mean_label, pool_values
 
 N_CURVE_BINS = 100
 SLOPE_LIMITS = (0.1, 2.0)
@@ -75,11 +75,30 @@ def fit_global_curve(cells: LogitCells) -> GlobalCurve:
     )
 
 
+def find_equal_frequency_bins(pooled: LogitCells, n_bins: int) -> Ints:
+    """Where equal-frequency bins begin: the position of the first cell of each non-empty bin, increasing from 0.
+
+    A cell goes whole to bin floor(n_bins · mid-rank), mid-rank = (weight before it + half its own) / total weight. So
+    a cell of more than 1/n_bins of the weight leaves bins empty, and there are at most min(n_bins, n_cells) bins.
+
+    Args:
+        pooled: cells of one value (or of all, pooled), sorted by cell, at least one.
+        n_bins: number of bins, at least 1.
+
+    Raises:
+        BoundsError: `n_bins` is below 1.
+    """
+    if n_bins < 1:
+        raise BoundsError(f"n_bins is {n_bins}: equal-frequency bins are at least 1; give a whole number from 1 up")
+    # multiplied before divided: of whole numbers, a tie then comes out exact
+    place = n_bins * (np.cumsum(pooled.weight) - pooled.weight / 2) / pooled.weight.sum()
+    bin_index = np.minimum(place.astype(np.int64), n_bins - 1)
+    return np.flatnonzero(np.append(True, bin_index[1:] != bin_index[:-1]))
+
+
 def _sum_equal_frequency_bins(pooled: LogitCells) -> tuple[Floats, Floats, Floats]:
     """(weight, response, mean logit) of the non-empty bins, in the order of the logit."""
-    mid_rank = (np.cumsum(pooled.weight) - pooled.weight / 2) / pooled.weight.sum()
-    bin_index = np.minimum((mid_rank * N_CURVE_BINS).astype(np.int64), N_CURVE_BINS - 1)
-    starts = np.flatnonzero(np.append(True, bin_index[1:] != bin_index[:-1]))
+    starts = find_equal_frequency_bins(pooled, N_CURVE_BINS)
     weight = np.add.reduceat(pooled.weight, starts)
     response = np.clip(np.add.reduceat(pooled.response, starts), 0.0, weight)
     return weight, response, np.add.reduceat(pooled.weight * pooled.logit, starts) / weight
