@@ -1,7 +1,7 @@
 # `make` lists the targets. Needs Python 3.11; scripts/install.sh builds .venv, scripts/java_home.sh finds Java 17.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install run test check clean distclean
+.PHONY: help install run test check mcgrad clean distclean
 
 CONFIG ?= configs/flights.yaml
 TESTS ?= tests
@@ -24,10 +24,21 @@ check: install ## ruff, ruff format, mypy --strict on adacalib
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 
+SEEDS ?= 1 2 3 4 5
+mcgrad: install .venv-mcgrad/installed ## hold AdaCalib against MCGrad (CONFIG=configs/cvr_like.yaml SEEDS="1 2 3 4 5")
+	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/python benchmarks/versus_mcgrad.py \
+		--config $(CONFIG) $(addprefix --seed ,$(SEEDS)) --json runs/versus_mcgrad/$(notdir $(basename $(CONFIG))).json
+
+# An environment of its own, of plain pins: what MCGrad needs does not fit what AdaCalib needs.
+.venv-mcgrad/installed: benchmarks/mcgrad.lock
+	@"$${PYTHON:-python3.11}" -m venv --clear .venv-mcgrad
+	@.venv-mcgrad/bin/pip install --quiet --no-deps -r benchmarks/mcgrad.lock
+	@touch $@
+
 clean: ## remove runs and caches
 	@rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## clean, and remove .venv
-	@rm -rf .venv
+distclean: clean ## clean, and remove .venv and .venv-mcgrad
+	@rm -rf .venv .venv-mcgrad

@@ -22,9 +22,11 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
-from adacalib.config import STAGES, ConfigError, RunConfig, read_config
+from adacalib.config import STAGES, ConfigError, RunConfig, SparkConfig, read_config
 from adacalib.doctor import Finding, examine
 from adacalib.status import describe_error
+from adacalib.terminal import make_ablation_tables, make_comparison_tables
+from adacalib.worlds.kinds import WORLDS, UnknownWorld, find_kind
 
 STAGE_HELP = {
     "prepare_samples": """Raw table → samples, field_values, feature_encodings, rejects.
@@ -89,15 +91,19 @@ Resume = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show an error's whole trace.")]
 
+EVIDENCE = "Evidence, several seeds each"
+DATA = "Data"
+
 out = Console()
 err = Console(stderr=True)
 
 
 class _Commands(TyperGroup):
-    """Takes a stage's name with - as well as with _."""
+    """Takes a command's name with - as well as with _."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name.replace("-", "_"))
+        spellings = (cmd_name, cmd_name.replace("-", "_"), cmd_name.replace("_", "-"))
+        return next(filter(None, (super(_Commands, self).get_command(ctx, name) for name in spellings)), None)
 
 
 app = typer.Typer(
@@ -146,6 +152,100 @@ def _make_stage_command(stage: str) -> Callable[..., None]:
 
 for _stage in STAGES:
     app.command(_stage, help=STAGE_HELP[_stage], rich_help_panel="Stages, in order")(_make_stage_command(_stage))
+
+
+Seeds = Annotated[
+    int, typer.Option("--seeds", min=1, help="How many seeds, from the configuration's on; each has its own split.")
+]
+Finished = Annotated[
+    bool, typer.Option("--resume", help="Take the seeds that are finished under the same settings as they are.")
+]
+
+
+@app.command(rich_help_panel=EVIDENCE)
+def compare(
+    config: ConfigPath,
+    seeds: Seeds = 5,
+    overrides: Overrides = None,
+    resume: Finished = False,
+    verbose: Verbose = False,
+) -> None:
+    """Hold AdaCalib against every other calibrator on your data: the paper's Table 1, with floors and significance.
+
+    Reads the input that the configuration names. Per seed it deals a new split, trains the predictor once, fits or
+    trains every method on the same rows and evaluates all on the same test rows. Writes runs/NAME/compare.json,
+    compare.html (table, pictures, the paper's Fig. 3 and 4) and runs/NAME/compare/seed_S; prints the table.
+    """
+    with _messages(verbose):
+        _start_logging()
+        from jobs import compare as job
+
+        for table in make_comparison_tables(job.run(_read(config, overrides), seeds, out, resume=resume)):
+            out.print(table)
+
+
+@app.command(rich_help_panel=EVIDENCE)
+def ablate(
+    config: ConfigPath,
+    seeds: Seeds = 5,
+    overrides: Overrides = None,
+    resume: Finished = False,
+    verbose: Verbose = False,
+) -> None:
+    """Take AdaCalib's parts out one at a time: the paper's Table 2, then every part of robust mode.
+
+    Reads the input that the configuration names. Writes runs/NAME/ablate.json and runs/NAME/ablate/seed_S; prints the
+    table.
+    """
+    with _messages(verbose):
+        _start_logging()
+        from jobs import ablate as job
+
+        for table in make_ablation_tables(job.run(_read(config, overrides), seeds, out, resume=resume)):
+            out.print(table)
+
+
+@app.command(rich_help_panel=DATA)
+def generate(
+    world: Annotated[str, typer.Option(help=f"One of {', '.join(WORLDS)}.", show_default=False)],
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 2_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the world's parameters and rows.")] = 1,
+    path: Annotated[
+        str | None, typer.Option("--out", help="Folder to write; runs/worlds/WORLD-ROWS-SEED by default.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Generate a synthetic table whose true probabilities are known, with Spark, at any number of rows.
+
+    Writes a folder of Parquet files, whole or not at all. configs/WORLD.yaml runs on 2,000,000 rows of seed 1.
+    """
+    with _messages(verbose):
+        find_kind(world)  # a mistake answers at once, not after Spark has started
+        _start_logging()
+        from jobs.generate import run as run_generate
+
+        with _spark("generate") as session:
+            run_generate(session, world, rows, seed, path or f"runs/worlds/{world}-{rows}-{seed}")
+
+
+@app.command("prepare-ali-ccp", rich_help_panel=DATA)
+def prepare_ali_ccp(
+    raw: Annotated[str, typer.Option(help="Folder of the four raw files.", show_default=False)],
+    path: Annotated[str, typer.Option("--out", help="Folder to write.")] = "runs/ali-ccp",
+    seed: Annotated[int, typer.Option(min=0, help="Deals the training file to train and dev.")] = 1,
+    verbose: Verbose = False,
+) -> None:
+    """Turn the raw files of Ali-CCP, the paper's public data set, into one table, with Spark.
+
+    Reads sample_skeleton_{train,test}.csv and common_features_{train,test}.csv. Writes samples, rejects and a manifest
+    with what was counted, whole or not at all. configs/ali_ccp.yaml runs on the result.
+    """
+    with _messages(verbose):
+        _start_logging()
+        from jobs.prepare_ali_ccp import run as run_prepare
+
+        with _spark("prepare-ali-ccp") as session:
+            run_prepare(session, raw, path, seed)
 
 
 @app.command()
@@ -201,11 +301,26 @@ def _run(config: RunConfig, first: str | None, last: str | None) -> None:
     from jobs.pipeline import run_stages, select_stages
 
     stages = select_stages(config, first, last)
+    _start_logging()
+    run_stages(config, stages, out)
+
+
+def _start_logging() -> None:
     handler = RichHandler(console=err, show_time=False, show_level=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     logging.getLogger("adacalib").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # an interrupted job's traces; the error itself is shown
-    run_stages(config, stages, out)
+
+
+@contextlib.contextmanager
+def _spark(name: str) -> Iterator[Any]:
+    from adacalib.io import start_session
+
+    session = start_session(SparkConfig(), name)
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @contextlib.contextmanager
@@ -237,7 +352,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return 2 if isinstance(error, ConfigError) else 1
+    return 2 if isinstance(error, (ConfigError, UnknownWorld)) else 1
 
 
 def _say(error: BaseException) -> None:

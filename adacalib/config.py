@@ -57,12 +57,36 @@ class InputConfig(_Section):
     score_version: str = Field(
         "own-scores", description="names the model behind `score`; cells of two versions never mix"
     )
+    negative_sampling_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share w of the negatives that was kept when the model behind `score` was trained, such a model's "
+        "p being too high: p / (p + (1 - p) / w), which is logit + log(w), takes its place before everything else (He "
+        "et al. 2014, Practical Lessons from Predicting Clicks on Ads at Facebook, section 6.3). A service must do the "
+        "same to the score before it asks the checkpoint",
+    )
     weight: str | None = Field(
         None, description="positive weight: how many rows like it a row stands for; without it every row weighs 1"
     )
     date: str | None = Field(None, description="day of the row")
     row_key: str | None = Field(None, description="your own key of a row, carried to calibrated_samples as text")
+    truth: str | None = Field(
+        None,
+        min_length=1,
+        description="true probability of each row, in [0, 1], where it is known (synthetic data): never used for "
+        "fitting, only for the error against it",
+    )
     max_rejected_share: float = Field(0.01, ge=0, le=1, description="above this share of faulty rows the run stops")
+
+    @model_validator(mode="after")
+    def _sampling_rate_is_of_given_scores(self) -> InputConfig:
+        if self.negative_sampling_rate is not None and self.score is None:
+            raise ValueError(
+                f"negative_sampling_rate: {self.negative_sampling_rate:g} corrects `score`, and there is none: the "
+                "predictor trained here sees all rows; remove it, or bring the scores it belongs to"
+            )
+        return self
 
 
 class FeaturesConfig(_Section):
@@ -104,6 +128,12 @@ class SplitConfig(_Section):
         "hash", description="hash of the sample, order of `input.date`, or a column"
     )
     column: str | None = Field(None, description="SQL expression that gives train, dev or test (with by: column)")
+    test_only: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL condition; rows that meet it go to test whatever `by` says, as do the field values that only "
+        "the future has. Null counts as not met; the others are dealt as they are without it",
+    )
     train: float = Field(0.6, gt=0, lt=1)
     dev: float = Field(0.2, ge=0, lt=1)
     test: float = Field(0.2, gt=0, lt=1)
@@ -156,22 +186,50 @@ class AuxiliaryConfig(_Section):
         "auto", description="auto: trained with and without, kept where the held-out rows say so (robust mode)"
     )
     out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
-    epochs: int = Field(8, ge=0, le=1000)
-    batch_size: int = Field(4096, ge=1, description="rows of one step, over all ranks")
+    epochs: int = Field(12, ge=0, le=1000, description="passes over the training rows at most")
+    patience: int = Field(
+        3, ge=1, description="epochs without a smaller held-out loss after which training ends (not in paper mode)"
+    )
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="rows of one step, over all ranks; by default a 256th of the rows, between 512 and 4,096",
+    )
     learning_rate: float = Field(2e-3, gt=0)
 
+    def choose_batch_size(self, n_rows: int) -> int:
+        """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""
+        return self.batch_size or min(max(n_rows // 256, 512), 4096)
 
-MODE_SWITCHES = {
-    "paper": ("posterior_guidance", "adaptive_function"),
-    "robust": ("value_level", "value_slope", "bin_shrinkage", "residual_network", "re_level", "do_no_harm"),
+
+SWITCH_MODES = {
+    "posterior_guidance": ("paper",),
+    "adaptive_function": ("paper",),
+    "adaptive_binning": ("paper", "robust"),
+    "value_level": ("robust",),
+    "value_slope": ("robust",),
+    "value_shape": ("robust",),
+    "bin_shrinkage": ("robust",),
+    "residual_network": ("robust",),
+    "do_no_harm": ("robust",),
+    "drift_evidence": ("robust",),
+    "hard_monotone": ("robust",),
+    "re_level": ("robust", "isotonic_offset"),
 }
-"""Switches that act in one mode only; in the other they are refused, so that none is silently ignored."""
+"""The modes in which a switch acts; in another mode it is refused, so that none is silently ignored."""
 
 
 class CalibratorConfig(_Section):
     """AdaCalib itself: its mode and one switch per part."""
 
-    mode: Literal["robust", "paper"] = "robust"
+    mode: Literal["robust", "paper", "neucalib", "isotonic_offset"] = Field(
+        "robust",
+        description="AdaCalib in its two modes; to compare with: NeuCalib, and isotonic + offset per field value with "
+        "the same auxiliary network",
+    )
+    fit_on: Literal["train_and_dev", "dev"] = Field(
+        "train_and_dev", description="rows that posteriors, functions and networks of the calibrator are fitted on"
+    )
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     # the paper's four ablation switches (the fourth is auxiliary.enabled)
     posterior_guidance: bool = Field(True, description="false: free knots instead of MLP(posterior) (paper mode)")
@@ -180,22 +238,32 @@ class CalibratorConfig(_Section):
     # parts of robust mode
     value_level: bool = Field(True, description="empirical-Bayes level per field value")
     value_slope: bool = Field(True, description="empirical-Bayes slope per field value")
+    value_shape: bool = Field(True, description="empirical-Bayes bends per field value: smooth shape beyond the slope")
     bin_shrinkage: bool = Field(True, description="shrunken shift per bin")
     residual_network: bool = Field(False, description="network on the posteriors that moves the knots")
     re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")
+    drift_evidence: bool = Field(
+        True, description="dated rows: what of a value's past does not last from week to week counts less for its level"
+    )
+    hard_monotone: bool = Field(True, description="false: knots may fall where the bins say so")
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
-    # paper mode
-    epochs: int = Field(8, ge=1, le=1000, description="passes over the training rows (paper mode)")
-    penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty of Eq. 5")
+    # paper mode and NeuCalib
+    epochs: int = Field(
+        8, ge=1, le=1000, description="passes over the training rows (paper mode; NeuCalib without auxiliary network)"
+    )
+    penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty (Eq. 5; NeuCalib)")
     temperature_start: float = Field(1.0, ge=0.05)
     temperature_end: float = Field(0.3, ge=0.05)
 
     @model_validator(mode="after")
     def _switches_act_in_this_mode(self) -> CalibratorConfig:
-        other = "paper" if self.mode == "robust" else "robust"
-        idle = [name for name in MODE_SWITCHES[other] if getattr(self, name) != type(self).model_fields[name].default]
+        idle = [
+            f"{name}: acts in mode {' and '.join(modes)} only, and this is mode {self.mode}"
+            for name, modes in SWITCH_MODES.items()
+            if self.mode not in modes and getattr(self, name) != type(self).model_fields[name].default
+        ]
         if idle:
-            raise ValueError(f"{', '.join(idle)}: acts in mode: {other} only, and this is mode: {self.mode}")
+            raise ValueError("; ".join(idle))
         return self
 
 
@@ -238,9 +306,21 @@ class RunConfig(_Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="the run lives in runs_dir/name")
     runs_dir: str = "runs"
     seed: int = Field(7, ge=0, lt=2**31)
+    inputs_from: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of another run to begin with: its tables and predictor are read where this run has none of "
+        "its own, and this run has the stages build_logit_cells to train_calibrator alone",
+    )
     note: str | None = Field(None, description="a sentence for the report, about the data or the set-up")
     input: InputConfig
     fields: tuple[str, ...] = Field(min_length=1, description="the first is calibrated, all are evaluated")
+    parent: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL expression: what a value of the calibrated field belongs to, the category of an item, say. "
+        "Levels of values with few samples then shrink towards their parent's and not towards 0 (robust mode)",
+    )
     features: FeaturesConfig = FeaturesConfig()
     split: SplitConfig = SplitConfig()
     predictor: PredictorConfig = PredictorConfig()
@@ -271,6 +351,8 @@ class RunConfig(_Section):
             faults.append("neither input.score nor features for a predictor: give one of the two")
         if self.calibrator.auxiliary.enabled and not self.auxiliary_features:
             faults.append("calibrator.auxiliary.enabled: there are no features for it")
+        if self.calibrator.fit_on == "dev" and self.split.dev == 0 and self.split.by != "column":
+            faults.append("calibrator.fit_on: dev, but split.dev is 0: give it rows")
         if self.split.by == "date" and self.input.date is None:
             faults.append("split.by: date needs input.date")
         if faults:
@@ -280,6 +362,11 @@ class RunConfig(_Section):
     @property
     def run_dir(self) -> Path:
         return Path(self.runs_dir) / self.name
+
+    @property
+    def inputs_dir(self) -> Path:
+        """The folder that holds the samples and the predictor: the run's own, or that of `inputs_from`."""
+        return self.run_dir if self.inputs_from is None else Path(self.inputs_from)
 
     @property
     def field(self) -> str:
@@ -306,18 +393,24 @@ class RunConfig(_Section):
 
     @property
     def streams_rows(self) -> bool:
-        """False when the calibrator trains on logit cells alone (robust mode without auxiliary network)."""
-        return self.has_auxiliary_network or self.calibrator.mode == "paper"
+        """False when the calibrator is fitted on logit cells alone (no auxiliary network, no network on the bins)."""
+        return self.has_auxiliary_network or self.calibrator.mode in ("paper", "neucalib")
+
+    @property
+    def fit_splits(self) -> tuple[str, ...]:
+        """The splits that the calibrator is fitted on."""
+        return ("dev",) if self.calibrator.fit_on == "dev" else ("train", "dev")
 
     @property
     def n_folds(self) -> int:
         """Folds of the out-of-fold logit; 1 (fold 0 throughout) without auxiliary network."""
-        return 4 if self.has_auxiliary_network and self.calibrator.mode == "robust" else 1
+        has_folds = self.calibrator.mode in ("robust", "isotonic_offset")
+        return 4 if self.has_auxiliary_network and has_folds else 1
 
     @property
     def n_bins_candidates(self) -> tuple[int, ...]:
         """The candidates in force: the middle one alone when adaptive binning is off."""
-        chosen = self.bins.n_bins_candidates or ((20,) if self.calibrator.mode == "robust" else (5, 10, 20))
+        chosen = self.bins.n_bins_candidates or ((5, 10, 20) if self.calibrator.mode == "paper" else (20,))
         return chosen if self.calibrator.adaptive_binning else (chosen[len(chosen) // 2],)
 
     def describe_generation(self, input_fingerprint: str) -> str:
@@ -325,6 +418,7 @@ class RunConfig(_Section):
         keys = {
             "input": self.input.model_dump(mode="json", exclude=_NOT_IN_GENERATION),
             "fields": self.fields,
+            "parent": self.parent,
             "features": self.features.model_dump(mode="json"),
             "predictor_features": self.predictor_features,
             "auxiliary_features": self.auxiliary_features,
@@ -338,6 +432,9 @@ class RunConfig(_Section):
     def stages(self) -> tuple[str, ...]:
         """The stages of this run, in order."""
         skipped = set()
+        if self.inputs_from is not None:
+            first, last = STAGES.index("build_logit_cells"), STAGES.index("train_calibrator")
+            skipped = {*STAGES[:first], *STAGES[last + 1 :]}
         if self.has_own_scores:
             skipped.add("train_predictor")
         if not self.streams_rows:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from adacalib import manifest
-from adacalib.config import InputConfig, RunConfig
+from adacalib.config import InputConfig, RunConfig, SparkConfig
 from adacalib.job_arguments import read_job_config
 from adacalib.schemas import check_schema
 
@@ -43,19 +43,27 @@ class InputError(ValueError):
     """The input cannot be read or is refused; the message names the path and the next step."""
 
 
-def start_session(config: RunConfig) -> SparkSession:
-    """Starts Spark in this process for a run started from the command line (settings: `spark.conf` of the run)."""
+def start_session(settings: SparkConfig, name: str) -> SparkSession:
+    """Starts Spark in this process, for what is started from the command line.
+
+    Args:
+        settings: master and properties file.
+        name: what Spark's own pages call it.
+
+    Raises:
+        InputError: Spark did not start; the message says what to look at.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_CONF_DIR", str(_SPARK_CONF_DIR))  # log4j2.properties there keeps the terminal quiet
-    builder = SparkSession.Builder().master(config.spark.master).appName(f"adacalib {config.name}")
-    for key, value in read_spark_conf(config.spark.conf).items():
+    builder = SparkSession.Builder().master(settings.master).appName(f"adacalib {name}")
+    for key, value in read_spark_conf(settings.conf).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
     except PySparkException as error:
         raise InputError(
-            f"Spark did not start with spark.master {config.spark.master!r}; local[*], local[2] or spark://HOST:PORT "
+            f"Spark did not start with spark.master {settings.master!r}; local[*], local[2] or spark://HOST:PORT "
             "are masters, and `adacalib doctor` says whether Java fits"
         ) from error
     # errors reach the user once, as the exception's message, and not before it as task logs
@@ -118,7 +126,7 @@ def read_arrow(config: RunConfig, table: str, columns: Sequence[str] | None = No
 
 def read_manifest(config: RunConfig, table: str) -> dict[str, Any]:
     """The JSON written beside a table: rows, counts, fingerprints."""
-    return manifest.read_manifest(table_path(config, table))
+    return manifest.read_manifest(manifest.find_table(config, table))
 
 
 def write_table(
@@ -168,6 +176,18 @@ def write_json(path: Path, document: Any) -> None:
         staging.replace(path)
     finally:
         staging.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON document.
+
+    Raises:
+        InputError: it is not there, or is no JSON.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); run the stage that writes it again") from error
 
 
 def read_input(spark: SparkSession, config: RunConfig) -> DataFrame:
@@ -224,7 +244,7 @@ def _resolve_input(config: InputConfig, run_dir: Path) -> str:
     if path.endswith(".zip"):
         target = run_dir / "input"
         with zipfile.ZipFile(path) as archive:
-            inner_names = [name for name in archive.namelist() if not name.endswith("/")]
+            inner_names = [n for n in archive.namelist() if not n.endswith("/") and not n.startswith("__MACOSX/")]
             if len(inner_names) != 1:
                 raise InputError(f"input.path {path}: an archive of {len(inner_names)} files; it must hold one table")
             return archive.extract(inner_names[0], target)
@@ -233,7 +253,7 @@ def _resolve_input(config: InputConfig, run_dir: Path) -> str:
 
 def _whole_table(config: RunConfig, table: str) -> Path:
     """The folder of a table whose files hold as many rows as its manifest says; footers only are read."""
-    path = table_path(config, table)
+    path = manifest.find_table(config, table)
     written = manifest.read_manifest(path)["rows"]
     files = [file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_"))]
     try:

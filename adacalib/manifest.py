@@ -20,6 +20,7 @@ MANIFEST = "_manifest.json"
 _WRITTEN_BY = {
     "samples": "prepare_samples",
     "field_values": "prepare_samples",
+    "field_value_parents": "prepare_samples",
     "feature_encodings": "prepare_samples",
     "rejects": "prepare_samples",
     "scored_samples": "score_samples",
@@ -65,6 +66,12 @@ def read_manifest(table: str | Path) -> dict[str, Any]:
     return manifest
 
 
+def find_table(config: RunConfig, table: str) -> Path:
+    """The folder to read a table from: the run's own where it is there, else that of `inputs_from`."""
+    own = config.run_dir / "tables" / table
+    return own if (own / MANIFEST).is_file() else config.inputs_dir / "tables" / table
+
+
 def read_origin(
     config: RunConfig, tables: Sequence[str], artifacts: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, str]:
@@ -82,20 +89,26 @@ def read_origin(
         TableMissing: a table is not there.
         MixedTables: they do not belong together, or were made with another configuration.
     """
-    found: dict[str, Mapping[str, Any]] = {name: read_manifest(config.run_dir / "tables" / name) for name in tables}
+    found: dict[str, Mapping[str, Any]] = {name: read_manifest(find_table(config, name)) for name in tables}
     found |= artifacts or {}
+    fit_on = config.calibrator.fit_on
+    if other := [name for name, facts in found.items() if facts.get("fit_on", fit_on) != fit_on]:
+        raise MixedTables(
+            f"{config.run_dir}: {', '.join(other)} made with another calibrator.fit_on than {fit_on}; run from "
+            "build_logit_cells again"
+        )
     origin = {}
     for key, (what, stage) in _LINKS.items():
         values = {name: facts[key] for name, facts in found.items() if key in facts}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name} from {value}" for name, value in values.items())
-            raise MixedTables(f"{config.run_dir}: not from {what} ({listed}); run from {stage} again")
+            raise MixedTables(f"{config.inputs_dir}: not from {what} ({listed}); run from {stage} again")
         if values:
             origin[key] = str(next(iter(values.values())))
-    samples = read_manifest(config.run_dir / "tables" / "samples")
+    samples = read_manifest(find_table(config, "samples"))
     if origin.get("generation") != config.describe_generation(samples["input_fingerprint"]):
         raise MixedTables(
-            f"{config.run_dir}: its tables were made with another input, fields, features, split or seed than this "
+            f"{config.inputs_dir}: its tables were made with another input, fields, features, split or seed than this "
             "configuration has; run from prepare_samples again, or under another name"
         )
     return origin

@@ -52,6 +52,7 @@ def _sample_columns(fields: Sequence[str]) -> list[StructField]:
         _required("label", ByteType()),  # 0 or 1
         _required("weight", DoubleType()),  # > 0; 1 without input.weight
         _optional("date", DateType()),  # null without input.date
+        _optional("true_probability", DoubleType()),  # in [0, 1], for the error against it; null without input.truth
         *(_required(id_column(field), IntegerType()) for field in fields),
     ]
 
@@ -106,6 +107,17 @@ FIELD_VALUES = StructType(
         _required("field_value_id", IntegerType()),  # 1 is the most frequent
         _required("n_samples", LongType()),  # in train ∪ dev
         _required("n_responses", LongType()),
+    ]
+)
+
+# One row per field value seen in train ∪ dev, of the calibrated field of a run with `parent`.
+FIELD_VALUE_PARENTS = StructType(
+    [
+        _required("field", StringType()),
+        _required("field_value_id", IntegerType()),
+        _optional("parent", StringType()),
+        _required("parent_id", IntegerType()),  # from 1 in the order of the names; 0: none
+        _required("n_parents", IntegerType()),  # with how many parents the value occurs
     ]
 )
 

@@ -50,7 +50,7 @@ def read_versions() -> dict[str, str | None]:
 
 def read_input_fingerprint(config: RunConfig) -> str | None:
     """The fingerprint of the input that prepare_samples left beside the samples; None before it has run."""
-    manifest = config.run_dir / "tables" / "samples" / "_manifest.json"
+    manifest = config.inputs_dir / "tables" / "samples" / "_manifest.json"
     if not manifest.is_file():
         return None
     fingerprint = json.loads(manifest.read_text()).get("input_fingerprint")

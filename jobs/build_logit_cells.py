@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
@@ -21,7 +22,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     origin = read_origin(config, ("scored_samples", "field_values"))
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
-    fit = scored.filter("split != 'test'")
+    fit = scored.filter(F.col("split").isin(*config.fit_splits))
     parts = [
         build_logit_cells(
             fit,
@@ -34,7 +35,9 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         for field in config.fields
     ]
     cells = reduce(DataFrame.unionByName, parts)
-    io.write_table(cells, config, "logit_cells", schemas.LOGIT_CELLS, facts=origin)
+    io.write_table(
+        cells, config, "logit_cells", schemas.LOGIT_CELLS, facts=origin | {"fit_on": config.calibrator.fit_on}
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Writes bin_statistics (one row per field value, candidate number of bins and bin
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
@@ -26,9 +27,9 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         bins = bin_statistics.compute_bin_statistics(cells, values, field, candidates)
     else:
         scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
-        fit = scored.filter("split != 'test'")
+        fit = scored.filter(F.col("split").isin(*config.fit_splits))
         bins = bin_statistics.approximate_bin_statistics(fit, values, field, candidates, config.bins.accuracy)
-    facts = {"method": config.bins.method, **origin}
+    facts = {"method": config.bins.method, "fit_on": config.calibrator.fit_on, **origin}
     io.write_table(bins, config, "bin_statistics", schemas.BIN_STATISTICS, facts=facts)
 
 

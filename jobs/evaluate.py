@@ -5,7 +5,8 @@ Reads  calibrated_samples of split test (one row per sample), logit_cells (train
 Writes metrics.json         every metric of every method, per field
        evaluation.json      reliability of each method; level drift of dated data
        field_value_metrics  one row per (field, field value, method)
-Beside AdaCalib and the un-calibrated score stand isotonic and isotonic_offset, fitted on the same cells.
+Beside AdaCalib and the un-calibrated score stand isotonic and isotonic_offset, fitted on the same cells, and the true
+probabilities where `input.truth` gives them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from adacalib import io, schemas
 from adacalib.baselines.isotonic import fit_isotonic
 from adacalib.baselines.isotonic_offset import fit_isotonic_offset
 from adacalib.baselines.references import REFERENCE_SCORE, compute_reference_levels
-from adacalib.cells.evaluation import describe_differences, describe_methods, describe_reliability
-from adacalib.cells.grouped_sums import GroupedSums
+from adacalib.cells.evaluation import EvaluationSums, describe_differences, describe_methods, describe_reliability
 from adacalib.cells.level_drift import compare_levels
 from adacalib.cells.logit_cells import LogitCells
 from adacalib.config import RunConfig
@@ -39,10 +39,9 @@ N_SHOWN_VALUES = 6
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the test split was grouped to, for one field."""
+    """What the test split was added up to, for one field."""
 
-    grouped: GroupedSums
-    score_cells: dict[str, Any]
+    evaluated: EvaluationSums
     test_cells: LogitCells
 
 
@@ -58,19 +57,20 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     }
     test = evaluation_sums.add_scores(calibrated.filter("split = 'test'"), config.field, predictors)
     test = test.persist(StorageLevel.MEMORY_AND_DISK)
+    frequent = _list_frequent_values(fit_cells[config.field])
     try:
-        sums = {field: _group(test, values, config, field, fit_cells[field].n_values) for field in config.fields}
+        sums = {
+            field: _add_up(test, values, config, field, fit_cells[field].n_values, frequent) for field in config.fields
+        }
     finally:
         test.unpersist()
-    rows = [build_field_value_metrics(values, field, sums[field].grouped, METHODS) for field in config.fields]
+    rows = [build_field_value_metrics(values, field, sums[field].evaluated.grouped, METHODS) for field in config.fields]
     table = reduce(DataFrame.unionByName, rows)
     io.write_table(table, config, "field_value_metrics", schemas.FIELD_VALUE_METRICS, facts=origin)
-    main, own_cells = sums[config.field], fit_cells[config.field]
-    weight = own_cells.sum_by_value(own_cells.weight)
-    frequent = [value for value in np.argsort(-weight, kind="stable")[:N_SHOWN_VALUES] if weight[value] > 0]
+    main = sums[config.field]
     document = {
-        "reliability": describe_reliability(main.score_cells, METHODS, [int(value) for value in frequent]),
-        "level_drift": _compare_levels(spark, config, values, main.test_cells, own_cells),
+        "reliability": describe_reliability(main.evaluated, METHODS, frequent),
+        "level_drift": _compare_levels(spark, config, values, main.test_cells, fit_cells[config.field]),
     }
     io.write_json(config.run_dir / "evaluation.json", document)
     io.write_json(config.run_dir / "metrics.json", _describe(config, sums, fit_cells))
@@ -85,13 +85,28 @@ def _read_fit_cells(spark: SparkSession, config: RunConfig) -> dict[str, LogitCe
     }
 
 
-def _group(test: DataFrame, values: DataFrame, config: RunConfig, field: str, n_values: int) -> _Sums:
+def _list_frequent_values(fit_cells: LogitCells) -> list[int]:
+    """The field values whose reliability is shown: the heaviest of train ∪ dev."""
+    weight = fit_cells.sum_by_value(fit_cells.weight)
+    return [int(value) for value in np.argsort(-weight, kind="stable")[:N_SHOWN_VALUES] if weight[value] > 0]
+
+
+def _add_up(
+    test: DataFrame, values: DataFrame, config: RunConfig, field: str, n_values: int, frequent: list[int]
+) -> _Sums:
     cells = build_logit_cells(test, values, field, has_weights=config.input.weight is not None)
     test_cells = evaluation_sums.collect_cells(cells, n_values)
-    n_groups = config.evaluation.jackknife_groups
-    grouped = evaluation_sums.sum_by_group(test, test_cells, field, METHODS, n_groups, config.seed)
-    counted = evaluation_sums.count_score_cells(test, field, METHODS).toArrow()
-    return _Sums(grouped, {name: counted[name].to_numpy() for name in counted.column_names}, test_cells)
+    evaluated = evaluation_sums.summarise_test(
+        test,
+        METHODS,
+        field,
+        test_cells,
+        config.evaluation.jackknife_groups,
+        config.seed,
+        has_truth=config.input.truth is not None,
+        shown_values=frequent if field == config.field else (),
+    )
+    return _Sums(evaluated, test_cells)
 
 
 def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, LogitCells]) -> dict[str, Any]:
@@ -102,9 +117,10 @@ def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, Lo
         levels = compute_reference_levels(
             reference, fit_cells[field], found.test_cells, settings.attainable_draws, config.seed
         )
-        methods[field] = describe_methods(found.grouped, found.score_cells, METHODS, levels, settings.interval_level)
+        methods[field] = describe_methods(found.evaluated, levels, settings.interval_level)
+        grouped = found.evaluated.grouped
         differences[field] = {
-            f"adacalib_minus_{other}": describe_differences(found.grouped, "adacalib", other, settings.interval_level)
+            f"adacalib_minus_{other}": describe_differences(grouped, "adacalib", other, settings.interval_level)
             for other in ("uncalibrated", "isotonic_offset")
         }
     return {
@@ -121,14 +137,17 @@ def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, Lo
 def _compare_levels(
     spark: SparkSession, config: RunConfig, values: DataFrame, test_cells: LogitCells, fit_cells: LogitCells
 ) -> dict[str, Any] | None:
-    """Dated data only: un-calibrated, global curve on dev, global curve on train ∪ dev."""
+    """Dated data only: un-calibrated, global curve on dev, global curve on train ∪ dev (unless fit_on: dev)."""
     if config.input.date is None or config.split.dev == 0:
         return None
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
     dev = scored.filter("split = 'dev'")
     cells = build_logit_cells(dev, values, config.field, has_weights=config.input.weight is not None)
     dev_cells = evaluation_sums.collect_cells(cells, fit_cells.n_values)
-    return compare_levels(test_cells, {"none": None, "dev": dev_cells, "train_and_dev": fit_cells})
+    fitted = {"none": None, "dev": dev_cells}
+    if config.calibrator.fit_on == "train_and_dev":
+        fitted["train_and_dev"] = fit_cells
+    return compare_levels(test_cells, fitted)
 
 
 if __name__ == "__main__":

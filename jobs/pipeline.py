@@ -61,8 +61,13 @@ def select_stages(config: RunConfig, first: str | None = None, last: str | None 
     return selected
 
 
-def run_stages(config: RunConfig, stages: tuple[str, ...], console: Console) -> None:
+def run_stages(
+    config: RunConfig, stages: tuple[str, ...], console: Console, session: SessionOnDemand | None = None
+) -> None:
     """Runs the stages in the order given and prints one line for each, at the end the metrics where they are new.
+
+    Args:
+        session: the Spark session to use, which stays open; by default one is started on demand and stopped at the end.
 
     Raises:
         StageFailed: a stage raised; status.json says failed, error.log in the run's folder has the trace.
@@ -77,7 +82,7 @@ def run_stages(config: RunConfig, stages: tuple[str, ...], console: Console) -> 
     status = begin_status(config, stages)
     started = time.monotonic()
     with contextlib.ExitStack() as cleanup:
-        session = _SessionOnDemand(config, cleanup)
+        session = session or SessionOnDemand(config, cleanup)
         for position, stage in enumerate(stages, start=1):
             with _recorded(config, status, stage, started):
                 _run_stage(stage, config, config_path, session)
@@ -106,7 +111,7 @@ def _note_interrupts() -> None:
             signal.signal(number, note)
 
 
-class _SessionOnDemand:
+class SessionOnDemand:
     """The one Spark session of a run, started when the first stage asks for it."""
 
     def __init__(self, config: RunConfig, cleanup: contextlib.ExitStack) -> None:
@@ -116,13 +121,13 @@ class _SessionOnDemand:
 
     def start(self) -> SparkSession:
         if self.current is None:
-            self.current = start_session(self._config)
+            self.current = start_session(self._config.spark, self._config.name)
             _note_interrupts()
             self._cleanup.callback(self.current.stop)
         return self.current
 
 
-def _run_stage(stage: str, config: RunConfig, config_path: Path, session: _SessionOnDemand) -> None:
+def _run_stage(stage: str, config: RunConfig, config_path: Path, session: SessionOnDemand) -> None:
     if stage in RANK_STAGES:
         from adacalib.launch import launch  # here, not above: the other stages need no torch
 

@@ -4,6 +4,7 @@ Reads the raw table of `input`.
 Writes, under runs/NAME/tables:
     samples            one row per accepted input row, in folders split=train, dev, test
     field_values       one row per (field, field value of train ∪ dev) and one per field for unseen values
+    field_value_parents one row per value of the calibrated field, where the run has a parent
     feature_encodings  one row per numeric feature component and per category
     rejects            one row per distinct faulty input row, with its reasons
 Faulty rows are set aside and counted; above `input.max_rejected_share` the run stops.
@@ -23,7 +24,7 @@ from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.stats import feature_encodings, field_values, input_rows, rejects, samples
+from adacalib.stats import feature_encodings, field_value_parents, field_values, input_rows, rejects, samples
 
 log = logging.getLogger("adacalib")
 
@@ -34,7 +35,7 @@ BROADCAST_LIMIT = 2_000_000
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
-    """Writes the four tables of this job."""
+    """Writes the tables of this job."""
     raw = io.read_input(spark, config)
     if faults := input_rows.find_input_faults(raw, config):
         known = ", ".join(raw.columns)
@@ -73,7 +74,7 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
     value_ids = field_values.assign_value_ids(fit, columns).persist(StorageLevel.MEMORY_AND_DISK)
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
-    encodings = feature_encodings.learn_numeric_encodings(fit, lengths)
+    encodings = feature_encodings.learn_numeric_encodings(fit, lengths, has_weights=config.input.weight is not None)
     broadcast = sum(n_values.values()) <= BROADCAST_LIMIT
     table = samples.build_samples(good, value_ids, encodings, config, broadcast)
     manifest = counts | {
@@ -87,6 +88,9 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     origin = {"generation": counts["generation"]}
     named = field_values.build_field_values(value_ids, config.fields)
     io.write_table(named, config, "field_values", schemas.FIELD_VALUES, facts=origin)
+    if config.parent is not None:
+        parents = field_value_parents.build_field_value_parents(fit, value_ids, config.field)
+        io.write_table(parents, config, "field_value_parents", schemas.FIELD_VALUE_PARENTS, facts=origin)
     encoded = feature_encodings.build_feature_encodings(value_ids, encodings, list(config.features.categorical))
     io.write_table(encoded, config, "feature_encodings", schemas.FEATURE_ENCODINGS, facts=origin)
     io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", facts=manifest)
@@ -171,17 +175,12 @@ def _warn_of_small_weights(config: RunConfig, mean_weight: float) -> None:
 
 
 def _split(good: DataFrame, config: RunConfig) -> DataFrame:
-    if config.split.by == "column":
-        split = F.col("given_split")
-    elif config.split.by == "date":
-        split = samples.split_by_date(F.col("date"), *samples.find_split_dates(good, config.split))
-    else:
-        split = samples.split_by_hash(F.col("sample_id"), config.split, config.seed)
-    split_rows = good.withColumn("split", split)
+    split_rows = samples.assign_split(good, config.split, config.seed)
     n_samples = {row["split"]: row["count"] for row in split_rows.groupBy("split").count().collect()}
     if empty := samples.find_empty_splits(n_samples, config.split):
         raise io.InputError(
-            f"split {', '.join(empty)}: no rows (found {n_samples}); change split.by or its shares, or bring more rows"
+            f"split {', '.join(empty)}: no rows (found {n_samples}); change split.by, its shares or "
+            "split.test_only, or bring more rows"
         )
     return split_rows
 

@@ -1,6 +1,6 @@
 """metrics, evaluation, tables and checkpoint of a run → report.html and figures/.
 
-Reads  metrics.json, evaluation.json, status.json (where there is one), the samples' manifest,
+Reads  metrics.json, evaluation.json, status.json and compare.json (where there are), the samples' manifest,
        field_values (one row per field value), field_value_metrics (one row per field, field value and method),
        bin_statistics (one row per field value, candidate and bin), the unified checkpoint, the predictor's loss curve.
 Writes report.html (one self-contained file) and figures/NAME.png, one per picture in it.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,9 @@ log = logging.getLogger("adacalib")
 
 N_FUNCTIONS = 4
 
+KEPT_FIGURES = ("compare_", "ablate_")
+"""Pictures of other commands in figures/ begin so."""
+
 
 class ReportInputMissing(ValueError):
     """A file that the report reads is not there; the message names the stage that writes it."""
@@ -56,8 +58,10 @@ def run(config: RunConfig) -> None:
     pictures = draw_pictures(data)
     page = render_page(data, pictures)
     figures = config.run_dir / "figures"
-    shutil.rmtree(figures, ignore_errors=True)  # a picture that this run no longer has must not stay
-    figures.mkdir(parents=True)
+    figures.mkdir(parents=True, exist_ok=True)
+    for path in figures.iterdir():  # a picture that this run no longer has must not stay
+        if path.is_file() and not path.name.startswith(KEPT_FIGURES):
+            path.unlink()
     for picture in pictures:
         (figures / f"{picture.name}.png").write_bytes(picture.png)
     target = config.run_dir / "report.html"
@@ -76,7 +80,7 @@ def gather_data(config: RunConfig) -> ReportData:
     chosen = dict(enumerate(training.get("chosen_candidates") or ()))
     has_own_scores = config.has_own_scores
     curve = None if has_own_scores else _read_json(config.run_dir / "predictor" / "loss_curve.json", "train_predictor")
-    status = config.run_dir / "status.json"
+    status, comparison = config.run_dir / "status.json", config.run_dir / "compare.json"
     return ReportData(
         config=config,
         metrics=metrics,
@@ -90,6 +94,7 @@ def gather_data(config: RunConfig) -> ReportData:
         training=training,
         predictor_curve=curve,
         status=_read_json(status, "prepare_samples") if status.is_file() else None,
+        comparison=_read_json(comparison, "compare") if comparison.is_file() else None,
     )
 
 

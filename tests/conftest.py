@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from adacalib.config import parse_config
+from adacalib.config import SparkConfig
 from adacalib.io import start_session
 
 SPARK_CONF = Path(__file__).parent.parent / "spark_conf" / "local.conf"
@@ -34,15 +34,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark as a run starts it (spark_conf/local.conf: UTC, ANSI, no UI), with two cores and three partitions."""
     conf = tmp_path_factory.mktemp("spark") / "tests.conf"
     conf.write_text(SPARK_CONF.read_text() + TEST_SETTINGS)
-    session = start_session(
-        parse_config(
-            {
-                "name": "tests",
-                "input": {"path": "none", "label": "y", "score": "s"},
-                "fields": ["f"],
-                "spark": {"master": "local[2]", "conf": str(conf)},
-            }
-        )
-    )
+    session = start_session(SparkConfig(master="local[2]", conf=str(conf)), "tests")
     yield session
     session.stop()

@@ -9,6 +9,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermeval
 from scipy.optimize import minimize
 
 
@@ -100,48 +101,85 @@ def global_curve(cells):
     return logit_knots, calibrated_knots
 
 
-def value_effects(cells_by_value, tau=None, slope=True):
-    """Levels and slopes, τ's, mean, scale; cells_by_value[id] = [(l, n, Σy)]. BFGS and MacKay's update of τ."""
+def bends(u):
+    """Hermite polynomials of degree 2, 3 and 4 over sqrt(k!), flat beyond 2.5; 3 × the shape of u."""
+    u = np.clip(u, -2.5, 2.5)
+    return np.array([hermeval(u, [0] * k + [1]) / math.sqrt(math.factorial(k)) for k in (2, 3, 4)])
+
+
+def value_effects(cells_by_value, tau=None, slope=True, free_mean=True, shape=False):
+    """Effects (level, slope and, with shape, three bends) × ids, τ's, mean and scale of l, mean of the levels.
+
+    cells_by_value[id] = [(l, n, Σy)]. Per round BFGS over the levels' mean and all effects at once, then MacKay's
+    update of τ.
+    """
     everything = [cell for cells in cells_by_value for cell in cells]
     total = sum(n for _, n, _ in everything)
     mean = sum(n * x for x, n, _ in everything) / total
     scale = math.sqrt(sum(n * (x - mean) ** 2 for x, n, _ in everything) / total) + 0.001
-    taus = [0.3, 0.3] if tau is None else list(tau)
+    n_effects = 5 if shape else 2
+    taus = [0.3] * n_effects if tau is None else list(tau)
     for _ in range(30):
-        modes = [_mode(cells, mean, scale, taus, slope) for cells in cells_by_value]
+        center, thetas, variances = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean)
         if tau is not None:
             break
         new = []
-        for j in range(2):
-            squares = sum(theta[j] ** 2 for theta, _ in modes if theta is not None)
-            determined = sum(1 - variance[j][j] / taus[j] ** 2 for theta, variance in modes if theta is not None)
+        for j in range(n_effects):
+            squares = sum((theta[j] - center * (j == 0)) ** 2 for theta in thetas if theta is not None)
+            determined = sum(1 - variance[j][j] / taus[j] ** 2 for variance in variances if variance is not None)
             proposal = math.sqrt(squares / max(determined, 0.001))
             new.append(min(max(min(max(proposal, taus[j] / 4), taus[j] * 4), 0.005), 5.0))
-        settled = all(abs(a / b - 1) < 0.01 for a, b in zip(new[: 1 + slope], taus[: 1 + slope], strict=True))
-        taus = new if slope else [new[0], taus[1]]
+        if not slope:
+            new[1] = taus[1]
+        settled = all(abs(a - b) < max(0.01 * b, 0.0005) for a, b in zip(new, taus, strict=True))
+        taus = new
         if settled:
             break
-    modes = [_mode(cells, mean, scale, taus, slope) for cells in cells_by_value]
-    thetas = [[0.0, 0.0] if theta is None else list(theta) for theta, _ in modes]
-    return np.array(thetas).T, taus, mean, scale
+    center, thetas, _ = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean)
+    unseen = [center] + [0.0] * (n_effects - 1)
+    return np.array([unseen if theta is None else theta for theta in thetas]).T, taus, mean, scale, center
 
 
-def _mode(cells, mean, scale, taus, slope):
-    """(posterior mode, posterior covariance) of one value's level and slope; (None, None) without samples."""
-    if not cells:
-        return None, None
-    x, n, y = (np.array(column) for column in zip(*cells, strict=True))
-    design = np.stack([np.ones(len(x)), (x - mean) / scale * slope])
-    prior = np.diag([1 / taus[0] ** 2, 1 / taus[1] ** 2])
+def _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean):
+    """(mean of the levels, effects and posterior covariance per value, None for one without cells).
 
-    def loss(theta):
-        eta = x + theta @ design
-        gradient = design @ (n / (1 + np.exp(-eta)) - y) + prior @ theta
-        return float(np.sum(n * np.logaddexp(0, eta) - y * eta) + theta @ prior @ theta / 2), gradient
+    The unknowns are the mean, in units of its prior's standard deviation 1, and each effect's deviation in units of τ.
+    """
+    seen = [i for i, cells in enumerate(cells_by_value) if cells]
+    value, x, n, y = (
+        np.array(column)
+        for column in zip(*((v, *cell) for v, i in enumerate(seen) for cell in cells_by_value[i]), strict=True)
+    )
+    u, taus = (x - mean) / scale, np.array(taus)
+    basis = np.stack([np.ones(len(x)), u * slope, *bends(u)][: len(taus)])
 
-    theta = minimize(loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-9}).x
-    p = 1 / (1 + np.exp(-(x + theta @ design)))
-    return theta, np.linalg.inv((design * (n * p * (1 - p))) @ design.T + prior)
+    def unpack(unknowns):
+        center = unknowns[0] * free_mean
+        effects = taus[:, None] * unknowns[1:].reshape(len(taus), len(seen))
+        effects[0] += center
+        return center, effects
+
+    def predict(effects):
+        return x + sum(row * effect[value] for row, effect in zip(basis, effects, strict=True))
+
+    def loss(unknowns):
+        eta = predict(unpack(unknowns)[1])
+        residual = n / (1 + np.exp(-eta)) - y
+        pulls = np.array([np.bincount(value, residual * row) for row in basis])
+        gradient = np.concatenate([[pulls[0].sum() * free_mean], (taus[:, None] * pulls).ravel()])
+        return float(np.sum(n * np.logaddexp(0, eta) - y * eta) + unknowns @ unknowns / 2), gradient + unknowns
+
+    start = np.zeros(1 + len(taus) * len(seen))
+    best = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8, "maxiter": 5000})
+    center, effects = unpack(best.x)
+    p = 1 / (1 + np.exp(-predict(effects)))
+    thetas, variances = [None] * len(cells_by_value), [None] * len(cells_by_value)
+    for v, i in enumerate(seen):
+        own = value == v
+        information = (basis[:, own] * (n * p * (1 - p))[own]) @ basis[:, own].T
+        thetas[i] = effects[:, v].tolist()
+        variances[i] = np.linalg.inv(information + np.diag(1 / taus**2))
+    return center, thetas, variances
 
 
 def bin_shifts(cells_by_value, bounds_by_value):

@@ -1,6 +1,6 @@
 """Metrics from raw rows with plain loops, straight from their definitions; shares no code with the product.
 
-A row is a dict: value (dense id), cell (of the un-calibrated logit), group, weight, label and score.
+A row is a dict: value (dense id), cell (of the un-calibrated logit), group, weight, label, score and perhaps truth.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def _relative_error(parts: list[list[Row]], over_all: bool = False) -> float | N
 
 
 def metrics(rows: list[Row], terciles: list[int]) -> dict[str, float | None]:
-    """The six metrics that sums suffice for. The terciles are given: leaving rows out does not move them."""
+    """The metrics that sums suffice for; those against the truth for rows that have one.
+
+    The terciles are given: leaving rows out does not move them.
+    """
     by_value = _split(rows, [row["value"] for row in rows])
     by_tercile = _split(rows, [(row["value"], t) for row, t in zip(rows, terciles, strict=True)])
     n = sum(row["weight"] for row in rows)
@@ -57,6 +60,12 @@ def metrics(rows: list[Row], terciles: list[int]) -> dict[str, float | None]:
         ece += abs(sum(row["weight"] * (row["label"] - row["score"]) for row in part))
     for row in rows:
         loss -= row["weight"] * math.log(row["score"] if row["label"] else 1 - row["score"])
+    against_truth = {}
+    if "truth" in rows[0]:
+        error = sum(row["weight"] * abs(row["score"] - row["truth"]) for row in rows)
+        against_truth["truth_error"] = error / sum(row["weight"] * row["truth"] for row in rows)
+        as_if_labels = [[{**row, "label": row["truth"]} for row in part] for part in by_value]
+        against_truth["truth_field_rce"] = _relative_error(as_if_labels)
     return {
         "field_rce": _relative_error(by_value),
         "field_rce_all_samples": _relative_error(by_value, over_all=True),
@@ -64,6 +73,7 @@ def metrics(rows: list[Row], terciles: list[int]) -> dict[str, float | None]:
         "field_ece": ece / n,
         "pcoc": p / y if y > 0 else None,
         "log_loss": loss / n,
+        **against_truth,
     }
 
 

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from adacalib import cli
 from adacalib.config import STAGES, parse_config
 from adacalib.doctor import Finding
-from jobs import pipeline
+from jobs import ablate, compare, generate, pipeline, prepare_ali_ccp
+from tests.report.small_comparison import make_ablation, make_comparison
 
 OWN_SCORES = {
     "name": "one",
@@ -164,3 +165,133 @@ def test_doctor_names_the_cure_and_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Java: install [Java] 17" in result.stdout
     monkeypatch.setattr(cli, "examine", lambda runs_dir: [well])
     assert call("doctor").exit_code == 0
+
+
+class Job:
+    """Stands in for a job's run; records what it was asked."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.answer = answer
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.asked.append((arguments, keywords))
+        return self.answer
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions started, instead of starting them, and what became of them."""
+    seen: list[str] = []
+
+    class Session:
+        def stop(self) -> None:
+            seen.append("stopped")
+
+    def start(settings: Any, name: str) -> Session:
+        seen.append(name)
+        return Session()
+
+    monkeypatch.setattr("adacalib.io.start_session", start)
+    return seen
+
+
+EVIDENCE = {
+    "compare": (compare, make_comparison(3), "isotonic + offset"),
+    "ablate": (ablate, make_ablation(3), "− posterior guidance"),
+}
+
+
+@pytest.mark.parametrize("command", EVIDENCE)
+def test_evidence_takes_seeds_overrides_and_resume_and_prints_both_tables(
+    command: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, document, row = EVIDENCE[command]
+    stand_in = Job(document)
+    monkeypatch.setattr(job, "run", stand_in)
+    result = call(command, "--config", path, "--seeds", "3", "--set", "seed=11", "--resume")
+    assert result.exit_code == 0, result.stderr
+    (((config, seeds, console), keywords),) = stand_in.asked
+    assert (config.seed, seeds, keywords) == (11, 3, {"resume": True})
+    assert console is cli.out
+    assert row in result.stdout and "Field-AUC" in result.stdout and "LogLoss" in result.stdout
+    call(command, "--config", path)
+    assert (stand_in.asked[1][0][1], stand_in.asked[1][1]) == (5, {"resume": False})
+
+
+@pytest.mark.parametrize("command", EVIDENCE)
+@pytest.mark.parametrize("seeds", ["0", "-1", "few"])
+def test_impossible_number_of_seeds_is_refused(
+    command: str, seeds: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = Job()
+    monkeypatch.setattr(EVIDENCE[command][0], "run", stand_in)
+    result = call(command, "--config", path, "--seeds", seeds)
+    assert result.exit_code == 2 and stand_in.asked == []
+    assert "--seeds" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", EVIDENCE)
+def test_evidence_that_fails_is_a_message(command: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise pipeline.StageFailed("train_calibrator failed: no rows")
+
+    monkeypatch.setattr(EVIDENCE[command][0], "run", fail)
+    result = call(command, "--config", path)
+    assert (result.exit_code, result.stderr.strip()) == (1, "error: train_calibrator failed: no rows")
+    wrong = call(command, "--config", path, "--set", "calibrator.mode=robst")
+    assert wrong.exit_code == 2 and "calibrator.mode" in wrong.stderr
+
+
+def test_generate_has_a_session_for_the_job_alone(sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = Job()
+    monkeypatch.setattr(generate, "run", stand_in)
+    assert call("generate", "--world", "cvr_like", "--rows", "40", "--seed", "3").exit_code == 0
+    assert call("generate", "--world", "no_effect", "--out", "there").exit_code == 0
+    assert sessions == ["generate", "stopped"] * 2
+    assert [arguments[1:] for arguments, _ in stand_in.asked] == [
+        ("cvr_like", 40, 3, "runs/worlds/cvr_like-40-3"),
+        ("no_effect", 2_000_000, 1, "there"),
+    ]
+
+
+def test_unknown_world_is_refused_before_spark_starts(sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "run", Job())
+    result = call("generate", "--world", "cvrlike")
+    assert result.exit_code == 2
+    assert result.stderr.strip() == "error: unknown world 'cvrlike' (did you mean cvr_like?)"
+    assert sessions == []
+
+
+@pytest.mark.parametrize("option", [("--rows", "0"), ("--seed", "-1")])
+def test_impossible_size_of_a_world_is_refused(option: tuple[str, str], sessions: list[str]) -> None:
+    result = call("generate", "--world", "cvr_like", *option)
+    assert result.exit_code == 2 and option[0] in result.stderr and sessions == []
+
+
+def test_session_is_stopped_where_the_job_fails(sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("there: is there and is no generated world")
+
+    monkeypatch.setattr(generate, "run", fail)
+    result = call("generate", "--world", "cvr_like", "--out", "there")
+    assert (result.exit_code, result.stderr.strip()) == (1, "error: there: is there and is no generated world")
+    assert sessions == ["generate", "stopped"]
+
+
+@pytest.mark.parametrize("name", ["prepare-ali-ccp", "prepare_ali_ccp"])
+def test_prepare_ali_ccp_is_a_command(name: str, sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = Job()
+    monkeypatch.setattr(prepare_ali_ccp, "run", stand_in)
+    result = call(name, "--raw", "four-files", "--seed", "2")
+    assert result.exit_code == 0, result.stderr
+    assert sessions == ["prepare-ali-ccp", "stopped"]
+    assert stand_in.asked[0][0][1:] == ("four-files", "runs/ali-ccp", 2)
+    assert call(name).exit_code == 2  # without --raw
+
+
+@pytest.mark.parametrize("command", [*EVIDENCE, "generate", "prepare-ali-ccp"])
+def test_each_other_command_has_a_page_that_says_what_it_writes(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0 and "Write" in result.stdout
+    assert command in call("--help").stdout

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacalib.config import STAGES, ConfigError, RunConfig, parse_config, read_config
+from adacalib.config import STAGES, SWITCH_MODES, CalibratorConfig, ConfigError, RunConfig, parse_config, read_config
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -93,6 +93,21 @@ def test_raw_table_without_scores_runs_all_stages() -> None:
     assert parse_config(content).stages == STAGES
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input": OWN_SCORES["input"] | {"truth": "p"}},
+        {"input": OWN_SCORES["input"] | {"negative_sampling_rate": 0.5}},
+        {"split": {"test_only": "shop = 'new'"}},
+    ],
+)
+def test_keys_that_shape_the_samples_make_another_generation(changes: dict[str, Any]) -> None:
+    before = parse_config(OWN_SCORES).describe_generation("9-1")
+    assert parse_config(changed(**changes)).describe_generation("9-1") != before
+    path = OWN_SCORES["input"] | {"path": "moved.parquet"}
+    assert parse_config(changed(input=path)).describe_generation("9-1") == before
+
+
 def test_set_overrides_nested_keys_in_yaml(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(OWN_SCORES))
@@ -131,6 +146,17 @@ def test_configuration_is_frozen() -> None:
         ({"calibrator": {"auxiliary": {"enabled": True}}}, "there are no features for it"),
         ({"input": {"path": "t", "label": "y"}}, r"neither input\.score nor features"),
         ({"input": {"path": "t"}}, r"input\.label: Field required"),
+        (
+            {"input": {"path": "t", "label": "y", "negative_sampling_rate": 0.1}, "features": {"numeric": ["x"]}},
+            r"input: negative_sampling_rate: 0\.1 corrects `score`, and there is none: .*remove it",
+        ),
+        (
+            {"input": OWN_SCORES["input"] | {"negative_sampling_rate": 0}},
+            r"input\.negative_sampling_rate: must be above 0(\.0)? and at most 1(\.0)? \(got 0\)",
+        ),
+        ({"input": OWN_SCORES["input"] | {"negative_sampling_rate": 1.5}}, "negative_sampling_rate: must be above 0"),
+        ({"input": OWN_SCORES["input"] | {"truth": ""}}, r"input\.truth: .*at least 1 character"),
+        ({"split": {"test_only": ""}}, r"split\.test_only: .*at least 1 character"),
     ],
 )
 def test_mistake_is_named_with_its_cure(changes: dict[str, Any], message: str) -> None:
@@ -196,7 +222,7 @@ def test_switch_of_the_other_mode_is_refused(mode: str, switch: str, acts_in: st
         "fields": ["f"],
         "calibrator": {"mode": mode, switch: False},
     }
-    with pytest.raises(ConfigError, match=f"{switch}: acts in mode: {acts_in} only, and this is mode: {mode}"):
+    with pytest.raises(ConfigError, match=f"{switch}: acts in mode {acts_in} only, and this is mode {mode}"):
         parse_config(content)
     assert parse_config(content | {"calibrator": {"mode": acts_in, switch: False}}).calibrator.mode == acts_in
 
@@ -219,3 +245,94 @@ def test_a_text_where_a_list_belongs_is_told_how_to_write_it() -> None:
     content = {"name": "x", "input": {"path": "a", "label": "y", "score": "s"}, "fields": "dest"}
     with pytest.raises(ConfigError, match=r"fields: a list is needed: write \[dest\]"):
         parse_config(content)
+
+
+WITH_FEATURES = changed(features={"numeric": ["price"]})
+MODES = ("robust", "paper", "neucalib", "isotonic_offset")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_switch_is_taken_where_it_acts_and_refused_where_not(mode: str) -> None:
+    for switch, modes in SWITCH_MODES.items():
+        default = CalibratorConfig.model_fields[switch].default
+        content = changed(calibrator={"mode": mode, switch: not default})
+        if mode in modes:
+            assert getattr(parse_config(content).calibrator, switch) is not default
+        else:
+            where = f"{switch}: acts in mode {' and '.join(modes)} only, and this is mode {mode}"
+            with pytest.raises(ConfigError, match=where):
+                parse_config(content)
+        parse_config(changed(calibrator={"mode": mode, switch: default}))  # said, but as it is anyway
+
+
+def test_no_switch_is_without_its_modes() -> None:
+    switches = {name for name, field in CalibratorConfig.model_fields.items() if field.annotation is bool}
+    assert switches == set(SWITCH_MODES)
+    assert {mode for modes in SWITCH_MODES.values() for mode in modes} <= set(MODES)
+
+
+def test_idle_switches_come_in_one_message() -> None:
+    with pytest.raises(
+        ConfigError, match=r"posterior_guidance: acts in mode paper .*; value_level: acts in mode robust"
+    ):
+        parse_config(changed(calibrator={"mode": "neucalib", "value_level": False, "posterior_guidance": False}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "enabled", "n_folds", "streams_rows"),
+    [
+        # folds keep a row's label out of the logit that the network is trained on: where functions come from cells
+        ("robust", True, 4, True),
+        ("isotonic_offset", True, 4, True),
+        ("paper", True, 1, True),
+        ("neucalib", True, 1, True),
+        # without the network the first two need cells only
+        ("robust", False, 1, False),
+        ("isotonic_offset", False, 1, False),
+        ("paper", False, 1, True),
+        ("neucalib", False, 1, True),
+    ],
+)
+def test_folds_and_rows_per_mode(mode: str, enabled: bool, n_folds: int, streams_rows: bool) -> None:
+    config = parse_config(WITH_FEATURES | {"calibrator": {"mode": mode, "auxiliary": {"enabled": enabled}}})
+    assert (config.n_folds, config.streams_rows) == (n_folds, streams_rows)
+    assert ("build_training_rows" in config.stages) == streams_rows
+    assert config.n_bins_candidates == ((5, 10, 20) if mode == "paper" else (20,))
+
+
+def test_fit_on_names_its_splits() -> None:
+    assert parse_config(OWN_SCORES).fit_splits == ("train", "dev")
+    assert parse_config(changed(calibrator={"fit_on": "dev"})).fit_splits == ("dev",)
+    # a column says by itself what is dev
+    by_column = {"split": {"by": "column", "column": "part", "train": 0.8, "dev": 0, "test": 0.2}}
+    assert parse_config(changed(calibrator={"fit_on": "dev"}, **by_column)).fit_splits == ("dev",)
+    no_dev = {"split": {"train": 0.8, "dev": 0, "test": 0.2}}
+    with pytest.raises(ConfigError, match=r"calibrator\.fit_on: dev, but split\.dev is 0: give it rows"):
+        parse_config(changed(calibrator={"fit_on": "dev"}, **no_dev))
+    with pytest.raises(ConfigError, match=r"calibrator\.fit_on: .*'train_and_dev' or 'dev'"):
+        parse_config(changed(calibrator={"fit_on": "train"}))
+
+
+def test_a_run_on_another_runs_tables_has_the_calibrators_stages_alone() -> None:
+    alone = parse_config(WITH_FEATURES)
+    assert alone.inputs_dir == alone.run_dir
+    config = parse_config(WITH_FEATURES | {"inputs_from": "runs/base"})
+    assert config.inputs_dir == Path("runs/base")
+    assert config.run_dir == Path("runs/one")
+    own = ("build_logit_cells", "compute_bin_statistics", "build_training_rows", "train_calibrator")
+    assert config.stages == own
+    # no predictor stage whether it brings its scores or not, and no rows where none are streamed
+    trained = parse_config(WITH_FEATURES | {"inputs_from": "runs/base", "input": {"path": "t", "label": "y"}})
+    assert trained.stages == own
+    no_network = {"calibrator": {"auxiliary": {"enabled": False}}}
+    assert parse_config(WITH_FEATURES | {"inputs_from": "b"} | no_network).stages == (own[0], own[1], own[3])
+    # the samples are those of the other run: the same generation
+    assert config.describe_generation("9-1") == alone.describe_generation("9-1")
+    with pytest.raises(ConfigError, match=r"inputs_from: .*at least 1 character"):
+        parse_config(changed(inputs_from=""))
+
+
+def test_what_the_calibrator_does_leaves_the_generation_as_it_is() -> None:
+    before = parse_config(WITH_FEATURES).describe_generation("9-1")
+    for calibrator in ({"mode": "neucalib"}, {"fit_on": "dev"}, {"auxiliary": {"epochs": 1}}, {"re_level": False}):
+        assert parse_config(WITH_FEATURES | {"calibrator": calibrator}).describe_generation("9-1") == before

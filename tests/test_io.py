@@ -202,3 +202,34 @@ def test_a_failed_rename_leaves_the_old_table_in_its_place(
         io.write_table(make_frame(spark, 2), config, "t", SCHEMA)
     assert collect_rows(io.read_table(spark, config, "t", SCHEMA)) == [{"k": 1, "split": "train"}]
     assert [path.name for path in io.table_path(config, "t").parent.iterdir()] == ["t"]
+
+
+def test_archive_of_a_mac_holds_one_table_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("data/", "")
+        archive.writestr("data/t.csv", "a\n1\n2\n")
+        archive.writestr("__MACOSX/data/._t.csv", "what the Finder knows")
+    found = read_with(spark, tmp_path, path=str(tmp_path / "t.zip"), format="csv")
+    assert sorted(row["a"] for row in collect_rows(found)) == [1, 2]
+
+
+def test_archive_with_nothing_but_the_finders_notes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("__MACOSX/._t.csv", "what the Finder knows")
+    with pytest.raises(InputError, match="an archive of 0 files; it must hold one table"):
+        read_with(spark, tmp_path, path=str(tmp_path / "t.zip"), format="csv")
+
+
+def test_json_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    document = {"α": [0.1 + 0.2, 1e-300, None, True], "deep": {"n": 2**60}}
+    io.write_json(tmp_path / "new" / "d.json", document)
+    assert io.read_json(tmp_path / "new" / "d.json") == document
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["d.json"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"cut": [1, 2', b"\xff\xfe\x00"])
+def test_json_that_is_missing_or_damaged_names_the_file_and_the_cure(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "d.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"d\.json: cannot be read \(.+\); run the stage that writes it again"):
+        io.read_json(tmp_path / "d.json")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adacalib.config import RunConfig, parse_config
-from adacalib.manifest import MixedTables, TableMissing, read_manifest, read_origin
+from adacalib.manifest import MixedTables, TableMissing, find_table, read_manifest, read_origin
 
 
 def make_config(folder: Path, **changes: Any) -> RunConfig:
@@ -101,3 +101,49 @@ def test_a_manifest_that_is_not_there_or_no_object(tmp_path: Path) -> None:
     (path / "_manifest.json").write_text("[1]")
     with pytest.raises(TableMissing, match="expected a JSON object"):
         read_manifest(path)
+
+
+def test_a_table_is_the_runs_own_or_that_of_the_run_it_begins_with(tmp_path: Path) -> None:
+    base = make_config(tmp_path, name="base")
+    own = make_config(tmp_path, name="own", inputs_from=str(base.run_dir))
+    for config in (base, own):
+        write(config, "logit_cells")
+    write(base, "samples")
+    assert find_table(own, "logit_cells") == own.run_dir / "tables" / "logit_cells"
+    assert find_table(own, "samples") == base.run_dir / "tables" / "samples"
+    # the manifest is written last: a folder without one is no table
+    (own.run_dir / "tables" / "logit_cells" / "_manifest.json").unlink()
+    assert find_table(own, "logit_cells") == base.run_dir / "tables" / "logit_cells"
+    # a table that neither has is looked for where its stage would run
+    assert find_table(own, "scored_samples") == base.run_dir / "tables" / "scored_samples"
+    assert find_table(base, "scored_samples") == base.run_dir / "tables" / "scored_samples"
+
+
+def test_origin_is_read_over_both_runs(tmp_path: Path) -> None:
+    base = make_config(tmp_path, name="base")
+    own = make_config(tmp_path, name="own", inputs_from=str(base.run_dir))
+    generation = write_chain(base)
+    write(own, "logit_cells", generation=generation, predictor_fingerprint="p1")
+    expected = {"generation": generation, "predictor_fingerprint": "p1"}
+    assert read_origin(own, ("samples", "scored_samples", "logit_cells")) == expected
+    # the base was made anew with another predictor, the own cells are those of the old one
+    write(base, "scored_samples", generation=generation, predictor_fingerprint="p2")
+    with pytest.raises(MixedTables, match=r"base: not from one predictor .scored_samples from p2, logit_cells from p1"):
+        read_origin(own, ("samples", "scored_samples", "logit_cells"))
+    other = make_config(tmp_path, name="own", inputs_from=str(base.run_dir), seed=8)
+    with pytest.raises(MixedTables, match=r"base: its tables were made with another input, .* or seed than this"):
+        read_origin(other, ("samples",))
+
+
+@pytest.mark.parametrize(("made", "asked"), [("train_and_dev", "dev"), ("dev", "train_and_dev")])
+def test_tables_of_other_rows_to_fit_on_are_refused(tmp_path: Path, made: str, asked: str) -> None:
+    config = make_config(tmp_path, calibrator={"fit_on": asked})
+    generation = write_chain(config)
+    write(config, "logit_cells", generation=generation, fit_on=made)
+    write(config, "bin_statistics", generation=generation, fit_on=asked)
+    message = rf"logit_cells made with another calibrator\.fit_on than {asked}; run from build_logit_cells again"
+    with pytest.raises(MixedTables, match=message) as caught:
+        read_origin(config, ("samples", "logit_cells", "bin_statistics"))
+    assert "bin_statistics" not in str(caught.value)
+    write(config, "logit_cells", generation=generation, fit_on=asked)
+    assert read_origin(config, ("samples", "logit_cells", "bin_statistics")) == {"generation": generation}

@@ -1,16 +1,28 @@
-"""The table of metrics on the terminal."""
+"""The tables of metrics, comparison and ablation on the terminal."""
 
 from __future__ import annotations
 
 import copy
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from adacalib.terminal import make_metrics_tables, show
+from adacalib.baselines.catalogue import BASELINES
+from adacalib.terminal import (
+    make_ablation_tables,
+    make_comparison_tables,
+    make_metrics_tables,
+    show,
+    show_mean,
+    show_seconds,
+)
+from jobs import ablate, compare
+from tests.report.small_comparison import make_ablation, make_comparison, vary
+from tests.small_runs import make_config
 
 
 def make_methods(**adacalib: Any) -> dict[str, Any]:
@@ -85,3 +97,118 @@ def test_no_other_fields_no_table() -> None:
 def test_fits_80_columns() -> None:
     assert max(map(len, render(make_metrics_tables(make_metrics())[0], width=80).splitlines())) <= 80
     assert "Field-AUC" in render(make_metrics_tables(make_metrics())[0], width=80)
+
+
+def make_labels(kind: str) -> dict[str, str]:
+    """What the jobs call their rows, with every row that there can be."""
+    config = make_config(Path("unused"), {"features": {"numeric": ["price"]}})
+    if kind == "ablate":
+        return {"uncalibrated": "N/A"} | {name: row.label for name, row in ablate.list_variants(config).items()}
+    trained = {name: variant.label for name, variant in compare.list_variants(config).items()}
+    baselines = {name: entry.label for name, entry in BASELINES.items()}
+    return {"uncalibrated": "N/A"} | baselines | trained | {"truth": "the truth itself"}
+
+
+def make_wide_values(n_seeds: int = 5) -> dict[str, list[float | None]]:
+    """Figures that take as much room as they can: spreads everywhere, an hour of fitting."""
+    values = {name: vary(0.4511, n_seeds, 0.001) for name in ("field_rce", "field_rce_terciles", "truth_error")}
+    values |= {name: vary(0.72, n_seeds, 0.001) for name in ("field_auc", "auc", "pcoc")}
+    return values | {"log_loss": vary(0.1518, n_seeds, 0.001), "fit_seconds": [12345.6] * n_seeds}
+
+
+def make_wide_comparison() -> dict[str, Any]:
+    document = make_comparison()
+    document["labels"] = make_labels("compare")
+    document["methods"] = {name: make_wide_values() for name in document["labels"]}
+    found = {"best": "adacalib", "second": "isotonic_offset_auxiliary", "p_value": 1.2e-7, "p_value_jackknife": 0.0031}
+    metrics = ("field_rce", "field_rce_terciles", "log_loss", "truth_error", "field_auc", "auc")
+    return document | {"by_metric": {metric: found for metric in metrics}}
+
+
+def make_wide_ablation() -> dict[str, Any]:
+    document = make_ablation(5)
+    document["labels"] = make_labels("ablate")
+    document["methods"] = {name: make_wide_values() for name in document["labels"]}
+    document["methods"]["robust_no_level"]["log_loss"] = vary(0.1618, 5, 0.001)  # 1000 of 1e-5 more
+    return document | {"p_value_log_loss": {name: 0.001 for name in document["labels"] if name != "uncalibrated"}}
+
+
+def find_row(text: str, label: str) -> list[str]:
+    (row,) = (line for line in text.splitlines() if re.split(r"\s{2,}", line.strip())[0] == label)
+    return read_cells(row)[1:]
+
+
+def test_comparison_fits_80_columns_with_nothing_cut_off() -> None:
+    document = make_wide_comparison()
+    texts = [render(table, width=80) for table in make_comparison_tables(document)]
+    assert len(texts) == 2
+    for text in texts:
+        assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+        for label in document["labels"].values():  # on a line of its own, whole
+            assert find_row(text, label) is not None
+    # mean .4511, steps of .001: deviation sqrt(2.5)·.001 = .0016; ‡ at the best
+    assert find_row(texts[0], "AdaCalib") == ["0.4511 ±.0016‡", "0.4511 ±.0016‡", "0.15180 ±.00158‡"]
+    assert find_row(texts[0], "IsoReg") == ["0.4511 ±.0016", "0.4511 ±.0016", "0.15180 ±.00158"]
+    assert find_row(texts[1], "AdaCalib") == ["0.4511 ±.0016‡", "0.7200 ±.0016‡", "0.7200 ±.0016‡", "12346"]
+    assert find_row(texts[1], "N/A") == ["0.4511 ±.0016", "0.7200 ±.0016", "0.7200 ±.0016"]  # nothing was fitted
+    assert "noise floor 0.0740 ±.0016, attainable 0.0880 ±.0016" in texts[0]
+    flat = " ".join(texts[1].split())
+    assert "LogLoss: AdaCalib before isotonic + offset + net, p = 1.2e-07 (over groups of rows: 0.0031)" in flat
+
+
+def test_comparison_without_truth_has_no_column_for_it_and_one_seed_no_spread() -> None:
+    document = make_comparison(n_seeds=1, has_truth=False)
+    first, second = (render(table, width=80) for table in make_comparison_tables(document))
+    assert "against truth" not in second and "±" not in first + second and "‡" not in first
+    assert find_row(first, "AdaCalib") == ["0.0927", "0.1298", "0.14274"]
+    assert find_row(second, "AdaCalib") == ["0.7200", "0.7500", "12.5"]
+    assert find_row(second, "IsoReg")[-1] == "0.25"  # below a second two digits
+    assert "p = –" in second
+
+
+def test_no_mark_where_the_best_is_not_told_apart() -> None:
+    document = make_comparison()
+    document["by_metric"]["log_loss"]["p_value"] = 0.05
+    first, _ = (render(table, width=80) for table in make_comparison_tables(document))
+    assert "‡" not in "".join(find_row(first, "AdaCalib"))
+
+
+def test_ablation_fits_80_columns_with_nothing_cut_off() -> None:
+    document = make_wide_ablation()
+    texts = [render(table, width=80) for table in make_ablation_tables(document)]
+    assert len(texts) == 2
+    for text in texts:
+        assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+        for label in set(document["labels"].values()) - {"− auxiliary network"}:  # that one is in both modes
+            assert find_row(text, label) is not None
+    assert find_row(texts[0], "robust mode") == ["0.4511 ±.0016", "0.15180 ±.00158"]
+    # .1618 - .1518 is 1000 of 1e-5
+    assert find_row(texts[0], "− empirical-Bayes level") == ["0.4511 ±.0016", "0.16180 ±.00158", "+1000.0*"]
+    assert find_row(texts[1], "− slope") == ["0.4511 ±.0016", "0.4511 ±.0016", "0.7200 ±.0016", "12346"]
+    assert "noise floor" in texts[0] and "* where p < .05" in " ".join(texts[0].split())
+    assert "Not monotone without the constraint: 25% of the field values." in texts[1]
+
+
+def test_ablation_by_hand() -> None:
+    first, _ = (render(table, width=80) for table in make_ablation_tables(make_ablation()))
+    assert find_row(first, "− slope")[-1] == "+12.5*"
+    assert find_row(first, "+ residual network")[-1] == "-0.7"
+    assert find_row(first, "− bin shifts")[-1] == "+0.4"
+    alone = make_ablation(n_seeds=1)
+    assert "*" not in find_row(render(make_ablation_tables(alone)[0], width=80), "− slope")[-1]
+
+
+def test_a_narrow_terminal_folds_names_and_never_figures() -> None:
+    text = render(make_comparison_tables(make_wide_comparison())[1], width=70)
+    assert max(map(len, text.splitlines())) <= 70
+    assert text.count("0.4511 ±.0016") == len(make_labels("compare"))
+
+
+def test_mean_and_seconds_by_hand() -> None:
+    # deviation of 1 and 3 is sqrt(2)
+    assert show_mean([1.0, 3.0], 2) == "2.00 ±1.41"
+    assert show_mean([0.25], 3) == "0.250"
+    assert show_mean([0.25, None], 3) == "–" and show_mean([], 3) == "–"
+    assert [show_seconds([x]) for x in (0.004, 0.994, 1.0, 99.4, 100.4, 98765.4)] == [
+        *("0.00", "0.99", "1.0", "99.4", "100", "98765"),
+    ]

@@ -19,7 +19,7 @@ class IsotonicOffset:
 
     Attributes:
         isotonic: the function of all field values.
-        level_V: level of each field value, log-odds; 0 for id 0 and for ids without cells.
+        level_V: level of each field value, log-odds; for id 0 and for ids without cells the levels' mean.
         tau: standard deviation of the levels' prior, log-odds.
     """
 
@@ -28,9 +28,9 @@ class IsotonicOffset:
     tau: float
 
     def predict(self, logit: Floats, field_value_id: Ints) -> Floats:
-        """Calibrated probabilities, within [1e-7, 1 - 1e-7]; ids without a level get level 0; see `Baseline`."""
+        """Calibrated probabilities, within [1e-7, 1 - 1e-7]; unknown ids get the level of id 0; see `Baseline`."""
         known = (field_value_id > 0) & (field_value_id < len(self.level_V))
-        level = np.where(known, self.level_V[np.where(known, field_value_id, 0)], 0.0)
+        level = self.level_V[np.where(known, field_value_id, 0)]
         probability: Floats = expit(_curve_logit(self.isotonic, logit) + level)
         return np.clip(probability, PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
 

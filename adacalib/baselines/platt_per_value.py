@@ -49,7 +49,7 @@ def fit_platt_per_value(cells: LogitCells) -> PlattPerValue:
     """
     platt = fit_platt(cells)
     deviation = float(RIDGE**-0.5)
-    effects = fit_value_effects(cells, _compute_line(platt, cells.logit), tau=(deviation, deviation))
+    effects = fit_value_effects(cells, _compute_line(platt, cells.logit), tau=(deviation, deviation), free_mean=False)
     return PlattPerValue(platt, effects)
 
 

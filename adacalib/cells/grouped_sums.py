@@ -1,4 +1,4 @@
-"""What Spark's grouping of the test split hands over, and the metrics that need nothing but these sums.
+"""What Spark's grouping of the test split hands over, added up per method for the metrics in sum_metrics.
 
 Sums are kept by (field value, tercile of the un-calibrated logit, jackknife group): one pass over the rows serves
 the metrics of every method, their per-value rows and their intervals.
@@ -6,14 +6,26 @@ the metrics of every method, their per-value rows and their intervals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from adacalib.cells.logit_cells import Floats, Ints
+from adacalib.cells.sum_metrics import SUM_METRICS, MethodSums, compute_field_rce
 from adacalib.cells.terciles import N_TERCILES
+
+__all__ = [
+    "SUM_METRICS",
+    "GroupedSums",
+    "MethodSums",
+    "MetricsError",
+    "compute_field_rce",
+    "iterate_leave_outs",
+    "sum_by_key",
+    "sum_method",
+]
 
 
 class MetricsError(ValueError):
@@ -43,6 +55,8 @@ class GroupedSums:
         log_loss_sums: per method Σ w·(−log likelihood), natural logarithm.
         n_values: number of dense ids, id 0 included.
         n_groups: number of jackknife groups.
+        truth_sum: Σ w·t, t the true probability; None where it is not known.
+        truth_error_sums: per method Σ w·|p − t|; of the same methods as score_sums, or empty without a truth.
 
     Raises:
         MetricsError: lengths differ, an index is out of range, a sum is not finite, a weight is not positive, or
@@ -60,6 +74,8 @@ class GroupedSums:
     log_loss_sums: dict[str, Floats]
     n_values: int
     n_groups: int
+    truth_sum: Floats | None = None
+    truth_error_sums: dict[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         faults = _find_faults(self)
@@ -69,11 +85,17 @@ class GroupedSums:
     def __len__(self) -> int:
         return len(self.weight)
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods summed."""
+        return tuple(self.score_sums)
+
 
 def _find_faults(sums: GroupedSums) -> list[str]:
     columns = {name: getattr(sums, name) for name in ("weight", "response", "n_samples", "n_responses")}
-    columns |= {f"score_sums[{method}]": values for method, values in sums.score_sums.items()}
-    columns |= {f"log_loss_sums[{method}]": values for method, values in sums.log_loss_sums.items()}
+    columns |= {} if sums.truth_sum is None else {"truth_sum": sums.truth_sum}
+    for name in ("score_sums", "log_loss_sums", "truth_error_sums"):
+        columns |= {f"{name}[{method}]": values for method, values in getattr(sums, name).items()}
     indexes = {"field_value_id": sums.n_values, "tercile": N_TERCILES, "group": sums.n_groups}
     faults = [
         f"{name} has {len(values)} rows, weight has {len(sums.weight)}"
@@ -90,27 +112,17 @@ def _find_faults(sums: GroupedSums) -> list[str]:
             faults.append(f"{name} is NaN or infinite in {n_bad} rows: look for such scores or weights in its table")
     if sums.score_sums.keys() != sums.log_loss_sums.keys():
         faults.append(f"score_sums of {sorted(sums.score_sums)}, log_loss_sums of {sorted(sums.log_loss_sums)}")
+    with_truth = sums.score_sums.keys() if sums.truth_sum is not None else set()
+    if sums.truth_error_sums.keys() != with_truth:
+        faults.append(
+            f"truth_error_sums of {sorted(sums.truth_error_sums)} where {sorted(with_truth)} are expected: those of "
+            "score_sums with truth_sum, none without it"
+        )
     if np.any(sums.weight <= 0):
         faults.append(f"weight is {sums.weight.min()} in a row: only positive weights have a meaning here")
     if len(sums.response) == len(sums.n_responses) and np.any((sums.response > 0) != (sums.n_responses > 0)):
         faults.append("response and n_responses disagree on whether there is a positive: are they of the same rows?")
     return faults
-
-
-@dataclass(frozen=True)
-class MethodSums:
-    """One method's sums per field value and tercile, groups added up; all arrays of shape (n_values, 3)."""
-
-    weight: Floats
-    response: Floats
-    score_sum: Floats
-    log_loss_sum: Floats
-    n_samples: Ints
-    n_responses: Ints
-
-    def subtract(self, other: MethodSums) -> MethodSums:
-        """The sums without the samples of other, which must be a part of them."""
-        return MethodSums(**{name: getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__})
 
 
 def sum_method(sums: GroupedSums, method: str) -> MethodSums:
@@ -158,72 +170,6 @@ def _sum_rows(sums: GroupedSums, method: str, rows: Ints | slice) -> MethodSums:
         log_loss_sum=add(sums.log_loss_sums[method]),
         n_samples=add(sums.n_samples).astype(np.int64),
         n_responses=add(sums.n_responses).astype(np.int64),
+        truth_sum=None if sums.truth_sum is None else add(sums.truth_sum),
+        truth_error_sum=None if sums.truth_sum is None else add(sums.truth_error_sums[method]),
     )
-
-
-def compute_field_rce(weight: Floats, response: Floats, score_sum: Floats, n_responses: Ints) -> float | None:
-    """Computes Field-RCE (Eq. 3) = Σ_z n_z·|Σp/Σy − 1| / Σ_z n_z over rows with at least one positive.
-
-    Args:
-        weight: n_z per row (a field value, or a field value's tercile), sum of sample weights; any shape.
-        response: Σ w·y per row.
-        score_sum: Σ w·p per row.
-        n_responses: number of positives per row. It decides which rows count: differences of weighted sums leave
-            residues such as 1e-17 where a count is exactly 0.
-
-    Returns:
-        Relative error, ≥ 0; None without any positive.
-    """
-    numerator, denominator = _sum_relative_errors(weight, response, score_sum, n_responses)
-    return numerator / denominator if denominator > 0 else None
-
-
-def _sum_relative_errors(weight: Floats, response: Floats, score_sum: Floats, n_responses: Ints) -> tuple[float, float]:
-    counts = n_responses > 0
-    n = weight[counts]
-    return float(np.sum(n * np.abs(score_sum[counts] / response[counts] - 1))), float(np.sum(n))
-
-
-def _divide(numerator: float, denominator: float) -> float | None:
-    return float(numerator / denominator) if denominator > 0 else None
-
-
-def _field_rce(sums: MethodSums) -> float | None:
-    return compute_field_rce(sums.weight.sum(1), sums.response.sum(1), sums.score_sum.sum(1), sums.n_responses.sum(1))
-
-
-def _field_rce_all_samples(sums: MethodSums) -> float | None:
-    numerator, denominator = _sum_relative_errors(
-        sums.weight.sum(1), sums.response.sum(1), sums.score_sum.sum(1), sums.n_responses.sum(1)
-    )
-    # without a positive no value has a relative error, so 0 would be praise for nothing
-    return _divide(numerator, float(sums.weight.sum())) if denominator > 0 else None
-
-
-def _field_rce_terciles(sums: MethodSums) -> float | None:
-    return compute_field_rce(sums.weight, sums.response, sums.score_sum, sums.n_responses)
-
-
-def _field_ece(sums: MethodSums) -> float | None:
-    error = float(np.abs(sums.response.sum(1) - sums.score_sum.sum(1)).sum())
-    return _divide(error, float(sums.weight.sum())) if sums.n_samples.any() else None
-
-
-def _pcoc(sums: MethodSums) -> float | None:
-    return _divide(float(sums.score_sum.sum()), float(sums.response.sum())) if sums.n_responses.any() else None
-
-
-def _log_loss(sums: MethodSums) -> float | None:
-    return _divide(float(sums.log_loss_sum.sum()), float(sums.weight.sum())) if sums.n_samples.any() else None
-
-
-SUM_METRICS: dict[str, Callable[[MethodSums], float | None]] = {
-    "field_rce": _field_rce,
-    "field_rce_all_samples": _field_rce_all_samples,
-    "field_rce_terciles": _field_rce_terciles,
-    "field_ece": _field_ece,
-    "pcoc": _pcoc,
-    "log_loss": _log_loss,
-}
-"""The metrics that sums suffice for, each None where it is not defined: no sample, or (all but field_ece and
-log_loss) no positive."""

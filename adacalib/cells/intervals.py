@@ -111,20 +111,40 @@ def compute_paired_difference(
     Raises:
         MetricsError: an unknown method or metric, or a level outside (0, 1).
     """
-    if metric not in SUM_METRICS:
-        raise MetricsError(f"metric {metric!r} has no paired difference; those that have: {', '.join(SUM_METRICS)}")
-    compute = SUM_METRICS[metric]
-    difference = _subtract(compute(sum_method(sums, a)), compute(sum_method(sums, b)))
-    error = compute_jackknife_error(
-        [
-            _subtract(compute(part_a), compute(part_b))
-            for part_a, part_b in zip(iterate_leave_outs(sums, a), iterate_leave_outs(sums, b), strict=True)
-        ]
-    )
-    if difference is None or error is None:
-        return None
-    interval = compute_normal_interval(difference, error, level)
-    return PairedDifference(difference, error, interval, _compute_p_value(difference, error))
+    return compute_paired_differences(sums, a, b, [metric], level)[metric]
+
+
+def compute_paired_differences(
+    sums: GroupedSums, a: str, b: str, metrics: Sequence[str], level: float = 0.95
+) -> dict[str, PairedDifference | None]:
+    """Compares two methods in several metrics, each group left out once for all of them.
+
+    Args:
+        metrics: names from `SUM_METRICS`; the others are as in `compute_paired_difference`.
+
+    Returns:
+        What `compute_paired_difference` gives, per metric.
+
+    Raises:
+        MetricsError: an unknown method or metric, or a level outside (0, 1).
+    """
+    for metric in metrics:
+        if metric not in SUM_METRICS:
+            known = ", ".join(SUM_METRICS)
+            raise MetricsError(f"metric {metric!r} has no paired difference; those that have: {known}")
+    totals = (sum_method(sums, a), sum_method(sums, b))
+    parts = list(zip(iterate_leave_outs(sums, a), iterate_leave_outs(sums, b), strict=True))
+    found: dict[str, PairedDifference | None] = {}
+    for metric in metrics:
+        compute = SUM_METRICS[metric]
+        difference = _subtract(compute(totals[0]), compute(totals[1]))
+        error = compute_jackknife_error([_subtract(compute(part_a), compute(part_b)) for part_a, part_b in parts])
+        if difference is None or error is None:
+            found[metric] = None
+        else:
+            interval = compute_normal_interval(difference, error, level)
+            found[metric] = PairedDifference(difference, error, interval, _compute_p_value(difference, error))
+    return found
 
 
 def _subtract(a: float | None, b: float | None) -> float | None:

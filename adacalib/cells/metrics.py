@@ -34,12 +34,17 @@ class ReferenceLevels:
         field_rce_attainable: mean Field-RCE of a correctly specified calibrator fitted on as many rows.
         field_rce_terciles_noise_floor: the floor of Field-RCE over (field value × tercile).
         field_rce_terciles_attainable: the attainable level of the same.
+        field_rce_truth_floor: Field-RCE of the true probabilities on the very labels of this test set; None where
+            they are not known. Unlike the noise floor no expectation, and of the truth itself, not of a reference.
+        field_rce_terciles_truth_floor: the same over (field value × tercile).
     """
 
     field_rce_noise_floor: float | None = None
     field_rce_attainable: float | None = None
     field_rce_terciles_noise_floor: float | None = None
     field_rce_terciles_attainable: float | None = None
+    field_rce_truth_floor: float | None = None
+    field_rce_terciles_truth_floor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,13 @@ def compute_metrics(
 
     Returns:
         field_rce, field_rce_terciles and field_rce_all_samples (relative errors, ≥ 0), their noise floors and
-        attainable levels, field_ece (probability), pcoc (ratio), log_loss (natural logarithm), auc, field_auc,
+        attainable levels, field_ece (probability), pcoc (ratio), log_loss (natural logarithm), truth_error and
+        truth_field_rce (relative errors against the true probabilities, see `SUM_METRICS`), auc, field_auc,
         n_samples and n_responses (samples); how many field values and samples Field-RCE and Field-AUC leave out
         (no positive; one class); the AUCs' cell errors; `unseen`: samples, responses and score sum of id 0, which is
         one row of the sums too; `intervals`: [low, high] per metric that has one, by the delete-a-group jackknife
-        and, for the AUCs, DeLong. A metric that is not defined (no positive, one class) is None.
+        and, for the AUCs, DeLong. A metric that is not defined (no positive, one class, no truth)
+        is None.
 
     Raises:
         MetricsError: the sums hold no such method, or interval_level is outside (0, 1).

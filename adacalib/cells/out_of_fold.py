@@ -10,9 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError
+from adacalib.cells.drift_evidence import (
+    DriftEvidence,
+    DriftEvidenceError,
+    fit_drifting_effects,
+    split_by_time_block,
+)
 from adacalib.cells.functions import BinFunctions
-from adacalib.cells.logit_cells import Floats, LogitCells, cells_from_columns, compute_mean_label, join_cells
-from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
+from adacalib.cells.global_curve import fit_global_curve
+from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
+from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, SideInformation, choose_without_harm, fit_robust
 from adacalib.cells.thinning import split_cells
 
 N_DEALT_FOLDS = 4
@@ -28,7 +35,8 @@ class FieldFit:
     Attributes:
         functions: fitted on all cells; what serving uses.
         fold_functions: per fold, fitted on the cells of the other folds; empty where no folds were asked for.
-        level_V: a_z of step 2, log-odds; 0 for id 0.
+        level_V: a_z of step 2 less the level of the value's parent, log-odds: what the re-level fits once more.
+        weight_V: sum of sample weights of each dense id.
         mean_logit: log-odds of the mean label.
         chosen: whether held-out loss prefers steps 1 to 3 or the global curve alone.
         diagnostics: plain numbers for the report.
@@ -37,6 +45,7 @@ class FieldFit:
     functions: BinFunctions
     fold_functions: tuple[BinFunctions, ...]
     level_V: Floats
+    weight_V: Floats
     mean_logit: float
     chosen: Literal["global_curve", "robust"]
     diagnostics: dict[str, Any]
@@ -47,7 +56,9 @@ class RobustParts(TypedDict):
 
     value_level: bool
     value_slope: bool
+    value_shape: bool
     bin_shrinkage: bool
+    hard_monotone: bool
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,10 @@ class RobustSwitches:
 
     value_level: bool = True
     value_slope: bool = True
+    value_shape: bool = True
     bin_shrinkage: bool = True
+    hard_monotone: bool = True
+    drift_evidence: bool = True
     do_no_harm: bool = True
 
     def parts(self) -> RobustParts:
@@ -64,7 +78,9 @@ class RobustSwitches:
         return {
             "value_level": self.value_level,
             "value_slope": self.value_slope,
+            "value_shape": self.value_shape,
             "bin_shrinkage": self.bin_shrinkage,
+            "hard_monotone": self.hard_monotone,
         }
 
 
@@ -104,6 +120,7 @@ def fit_field_part(
     bounds: BinBounds,
     switches: RobustSwitches,
     seed: int,
+    parent_V: Ints | None = None,
 ) -> FieldFit:
     """Fits steps 1 to 3 in full and per fold, after the choice of step 8.
 
@@ -113,22 +130,24 @@ def fit_field_part(
         folds: cells of each fold (`deal_folds`); empty for the full fit only.
         bounds: bounds of every field value. They depend on logits only, never on labels, so all folds share them.
         seed: of the inner split of step 8.
+        parent_V: dense id of each field value's parent, 0 for none.
 
     Raises:
         NoCellsError: there are no cells, or a fold holds all of them.
     """
     cells = cells_from_columns(columns, n_values)
-    choice = _choose(columns, cells, bounds, switches, seed)
+    choice = _choose(columns, cells, bounds, switches, seed, parent_V)
     if choice is not None and choice.chosen == "global_curve":
-        switches = replace(switches, value_level=False, value_slope=False, bin_shrinkage=False)
+        switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
     parts = switches.parts()
-    full = fit_robust(cells, bounds, **parts)
-    others = (leave_fold_out(folds, fold) for fold in range(len(folds)))
+    known = SideInformation(parent_V, _find_drift(columns, cells, switches))
+    full = fit_robust(cells, bounds, known=known, **parts)
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     return FieldFit(
         functions=full.functions,
-        fold_functions=tuple(fit_robust(other, bounds, **parts).functions for other in others),
-        level_V=full.effects.level_V,
+        fold_functions=_fit_folds(columns, folds, bounds, switches, known),
+        level_V=full.effects.level_V - full.parent_level_V,
+        weight_V=cells.sum_by_value(cells.weight),
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
         chosen="robust" if choice is None else choice.chosen,
         diagnostics=full.diagnostics
@@ -141,15 +160,36 @@ def fit_field_part(
     )
 
 
+def _fit_folds(
+    columns: Columns, folds: Sequence[LogitCells], bounds: BinBounds, switches: RobustSwitches, known: SideInformation
+) -> tuple[BinFunctions, ...]:
+    """Functions of each fold from the cells of the others.
+
+    Their drift comes from these too. Only where folds were dealt from cells, which have no days any more, is it that of
+    all cells.
+    """
+    n_samples = np.bincount(columns["fold"], weights=columns["n_samples"])
+    are_the_tables = n_samples.tolist() == [int(cells.n_samples.sum()) for cells in folds]
+    functions = []
+    for fold in range(len(folds)):
+        other, drift = leave_fold_out(folds, fold), known.drift
+        if drift is not None and are_the_tables:
+            rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
+            drift = _find_drift(rest, other, switches)
+        fitted = fit_robust(other, bounds, known=replace(known, drift=drift), **switches.parts())
+        functions.append(fitted.functions)
+    return tuple(functions)
+
+
 def split_by_time(columns: Columns, share: float) -> tuple[Columns, Columns] | None:
-    """Cells of the earliest days, up to the day in which `share` of the samples is reached, and those of later days.
+    """Cells of the earliest days, up to the day in which `share` of the weight is reached, and those of later days.
 
     None where there is only one day.
     """
     days, place = np.unique(columns["date"], return_inverse=True)
     if len(days) < 2:
         return None
-    reached = np.cumsum(np.bincount(place, weights=columns["n_samples"]))
+    reached = np.cumsum(np.bincount(place, weights=columns["sum_weight"]))
     last = min(int(np.searchsorted(reached, share * reached[-1])), len(days) - 2)
     early = place <= last
     return {n: v[early] for n, v in columns.items()}, {n: v[~early] for n, v in columns.items()}
@@ -161,13 +201,29 @@ def _choose(
     bounds: BinBounds,
     switches: RobustSwitches,
     seed: int,
+    parent_V: Ints | None,
 ) -> HarmChoice | None:
     parts = switches.parts()
-    if not switches.do_no_harm or not any(parts.values()):
+    acting = ("value_level", "value_slope", "value_shape", "bin_shrinkage")
+    if not switches.do_no_harm or not any(getattr(switches, name) for name in acting):
         return None
     n_bins = bounds.bin_bounds_VJ.shape[1] - 1
     by_time = split_by_time(columns, 1 - HELD_OUT_SHARE) if "date" in columns else None
     if by_time is None:
-        return choose_without_harm(cells, n_bins, seed=seed, **parts)
+        return choose_without_harm(cells, n_bins, seed=seed, known=SideInformation(parent_V), **parts)
     early, late = (cells_from_columns(part, cells.n_values) for part in by_time)
-    return choose_without_harm(early, n_bins, seed=seed, later=late, **parts)
+    known = SideInformation(parent_V, _find_drift(by_time[0], early, switches))
+    return choose_without_harm(early, n_bins, seed=seed, later=late, known=known, **parts)
+
+
+def _find_drift(columns: Columns, cells: LogitCells, switches: RobustSwitches) -> DriftEvidence | None:
+    """What the days of the cells say about drift; None without levels, without dates, or on too few days to tell."""
+    if not (switches.drift_evidence and switches.value_level and "date" in columns):
+        return None
+    blocks = split_by_time_block(columns, columns["date"], cells.n_values)
+    try:
+        return fit_drifting_effects(
+            blocks, fit_global_curve(cells), slope=switches.value_slope, shape=switches.value_shape
+        )[1]
+    except DriftEvidenceError:
+        return None

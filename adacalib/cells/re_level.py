@@ -15,14 +15,14 @@ TAU_FACTOR = 1.4
 
 
 def fit_re_level(cells: LogitCells, level_V: Floats) -> Floats:
-    """Level shift of every field value: α + a′_z - a_z; α for id 0 and for ids without cells.
+    """Level shift of every field value: α + a′_z - a_z, for ids without cells with the mean of a′.
 
-    First a global intercept α, then levels a′ from 0 by empirical Bayes, finally with 1.4 times their τ.
+    First a global intercept α, then levels a′ by empirical Bayes, finally with 1.4 times their τ.
 
     Args:
         cells: cells of the scores before the shift; their `logit` is the calibrated log-odds (auxiliary network
             included) minus a_z.
-        level_V: a_z, the levels of step 2, log-odds; 0 for id 0.
+        level_V: a_z, the levels of step 2, log-odds; for id 0 what its function holds.
 
     Raises:
         NoCellsError: there are no cells.

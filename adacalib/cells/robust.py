@@ -8,14 +8,31 @@ from typing import Literal
 import numpy as np
 
 from adacalib.cells.bin_bounds import BinBounds, compute_bin_bounds
+from adacalib.cells.drift_evidence import DriftEvidence, discount_cells, fit_discounted_effects
 from adacalib.cells.functions import BinFunctions, build_functions, interpolate
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
+from adacalib.cells.hierarchy import fit_hierarchical_effects
 from adacalib.cells.knots import compute_bin_shifts, make_monotone, spread_to_bounds
-from adacalib.cells.logit_cells import Floats, LogitCells
+from adacalib.cells.logit_cells import Floats, Ints, LogitCells
 from adacalib.cells.thinning import split_cells
 from adacalib.cells.value_effects import ValueEffects, fit_value_effects
 
 HELD_OUT_SHARE = 0.3
+_LEAST_FALL = 1e-9
+"""Log-odds; less than this is rounding."""
+
+
+@dataclass(frozen=True)
+class SideInformation:
+    """What is known of the field values besides their cells.
+
+    Attributes:
+        parent_V: dense id of each field value's parent, 0 for none (step 10); None where the field has no parent field.
+        drift: how much of the cells' evidence counts (step 9); None without dates.
+    """
+
+    parent_V: Ints | None = None
+    drift: DriftEvidence | None = None
 
 
 @dataclass(frozen=True)
@@ -24,14 +41,18 @@ class RobustFit:
 
     Attributes:
         curve: global curve.
-        effects: level and slope of every field value.
+        effects: level and slope of every field value; the level holds the parent's.
+        parent_level_V: the parent's part of each level, log-odds; 0 without parents.
         functions: what serving needs.
-        diagnostics: plain numbers: tau_level, tau_slope, bin_strength (None without bin shifts), n_curve_knots,
-            pooled_share (field values, id 0 included, whose knots had to be pooled to be monotone).
+        diagnostics: plain numbers: tau_level, tau_slope, tau_shape (of all bends together; None without them),
+            tau_parent (None without parents), delta (None without dates), bin_strength (None without bin shifts),
+            n_curve_knots, pooled_share (field values, id 0 included, whose knots fell somewhere: pooled with
+            hard_monotone).
     """
 
     curve: GlobalCurve
     effects: ValueEffects
+    parent_level_V: Floats
     functions: BinFunctions
     diagnostics: dict[str, float | None]
 
@@ -57,45 +78,76 @@ def fit_robust(
     *,
     value_level: bool = True,
     value_slope: bool = True,
+    value_shape: bool = True,
     bin_shrinkage: bool = True,
+    hard_monotone: bool = True,
+    known: SideInformation = SideInformation(),
 ) -> RobustFit:
     """Fits global curve, value effects and knots.
 
-    With all three switches off the functions are the global curve at the value's bounds.
+    With level, slope, shape and bin shrinkage off the functions are the global curve at the value's bounds.
 
     Args:
         cells: logit cells to fit on.
         bounds: bounds of every field value.
         value_level: empirical-Bayes level per field value.
         value_slope: empirical-Bayes slope per field value.
+        value_shape: empirical-Bayes bends per field value, smooth, where bin shifts are free in every bin.
         bin_shrinkage: shrunken shift per bin; without it a knot is η at its bound.
+        hard_monotone: without it knots stay as they are, and a function may fall where its bins say so.
+        known: parents and drift of the field values.
 
     Raises:
         NoCellsError: there are no cells.
     """
     curve = fit_global_curve(cells)
     curve_logit = curve.evaluate(cells.logit)
-    effects = fit_value_effects(cells, curve_logit, level=value_level, slope=value_slope)
+    effects, parent_level_V, tau_parent = _fit_effects(cells, curve_logit, value_level, value_slope, value_shape, known)
     knots_VJ = effects.apply(np.arange(cells.n_values)[:, None], curve.evaluate(bounds.filled_VJ))
     strength = None
     if bin_shrinkage:
         shifts = compute_bin_shifts(cells, bounds, effects.apply(cells.field_value_id, curve_logit))
         knots_VJ, strength = knots_VJ + spread_to_bounds(shifts), shifts.strength
-    monotone_VJ = make_monotone(knots_VJ, bounds)
-    inside_VJ = np.arange(knots_VJ.shape[1]) <= bounds.n_bins_V[:, None]
-    pooled_V = np.any((np.abs(monotone_VJ - knots_VJ) > 1e-9) & inside_VJ, axis=1)
+    inside_VK = np.arange(knots_VJ.shape[1] - 1) < bounds.n_bins_V[:, None]
+    falls_V = np.any((np.diff(knots_VJ, axis=1) < -_LEAST_FALL) & inside_VK, axis=1)
     return RobustFit(
         curve=curve,
         effects=effects,
-        functions=build_functions(bounds, monotone_VJ),
+        parent_level_V=parent_level_V,
+        functions=build_functions(bounds, make_monotone(knots_VJ, bounds) if hard_monotone else knots_VJ),
         diagnostics={
             "tau_level": effects.tau_level,
+            "tau_parent": tau_parent,
+            "delta": None if known.drift is None else known.drift.delta,
             "tau_slope": effects.tau_slope,
+            "tau_shape": float(np.sqrt(np.sum(np.square(effects.tau_shape)))) if effects.tau_shape else None,
             "bin_strength": strength,
             "n_curve_knots": float(len(curve.logit_knots)),
-            "pooled_share": float(np.mean(pooled_V)),
+            "pooled_share": float(np.mean(falls_V)),
         },
     )
+
+
+def _fit_effects(
+    cells: LogitCells, curve_logit: Floats, level: bool, slope: bool, shape: bool, known: SideInformation
+) -> tuple[ValueEffects, Floats, float | None]:
+    """(effects, the parent's part of each level, τ of the parents): steps 2, 9 and 10.
+
+    Evidence is discounted for the effects; what is known of the shape inside does not age like them, so bins are
+    shifted on the cells as they are. With parents, both τ of the levels come from the discounted cells; without, τ is
+    what lasts.
+    """
+    nothing_V: Floats = np.zeros(cells.n_values)
+    if not level:
+        return fit_value_effects(cells, curve_logit, level=False, slope=slope, shape=shape), nothing_V, None
+    if known.parent_V is not None:
+        counted = cells if known.drift is None else discount_cells(cells, known.drift.kappa_V)
+        found = fit_hierarchical_effects(counted, curve_logit, known.parent_V, slope=slope, shape=shape)
+        return found.effects, found.parent_level_P[known.parent_V], found.tau_parent
+    effects = fit_value_effects(cells, curve_logit, slope=slope, shape=shape)
+    if known.drift is not None:
+        effects = fit_discounted_effects(cells, curve_logit, effects, known.drift)
+    return effects, nothing_V, None
 
 
 def choose_without_harm(
@@ -106,7 +158,10 @@ def choose_without_harm(
     later: LogitCells | None = None,
     value_level: bool = True,
     value_slope: bool = True,
+    value_shape: bool = True,
     bin_shrinkage: bool = True,
+    hard_monotone: bool = True,
+    known: SideInformation = SideInformation(),
 ) -> HarmChoice:
     """Chooses between the global curve and robust mode by mean held-out log-loss (algorithm.md step 8).
 
@@ -117,7 +172,10 @@ def choose_without_harm(
         later: cells of the held-out later days, with the same ids.
         value_level: see `fit_robust`.
         value_slope: see `fit_robust`.
+        value_shape: see `fit_robust`.
         bin_shrinkage: see `fit_robust`.
+        hard_monotone: see `fit_robust`.
+        known: of the cells that are fitted here, the held-out ones aside.
     """
     fitted, held_out = (
         split_cells(cells, (1 - HELD_OUT_SHARE, HELD_OUT_SHARE), seed) if later is None else (cells, later)
@@ -125,8 +183,17 @@ def choose_without_harm(
     if not len(fitted) or not len(held_out):
         return HarmChoice("global_curve", None, None)
     bounds = compute_bin_bounds(fitted, n_bins)
-    plain = fit_robust(fitted, bounds, value_level=False, value_slope=False, bin_shrinkage=False)
-    robust = fit_robust(fitted, bounds, value_level=value_level, value_slope=value_slope, bin_shrinkage=bin_shrinkage)
+    plain = fit_robust(fitted, bounds, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
+    robust = fit_robust(
+        fitted,
+        bounds,
+        value_level=value_level,
+        value_slope=value_slope,
+        value_shape=value_shape,
+        bin_shrinkage=bin_shrinkage,
+        hard_monotone=hard_monotone,
+        known=known,
+    )
     losses = [
         compute_log_loss(held_out, interpolate(fit.functions, held_out.field_value_id, held_out.logit))
         for fit in (plain, robust)

@@ -10,6 +10,9 @@ N_TERCILES = 3
 """Low, middle and high third of a field value's samples, numbered from 0."""
 
 
+_TIE = 1e-9
+
+
 class TercilesError(ValueError):
     """Cells that are not in their order."""
 
@@ -38,7 +41,8 @@ def assign_terciles(cells: LogitCells) -> Ints:
     below_in_value = below[:-1] - below[first][cells.field_value_id]
     total = cells.sum_by_value(cells.weight)[cells.field_value_id]
     mid_rank = below_in_value + cells.weight / 2
-    tercile: Ints = np.clip((N_TERCILES * mid_rank / total).astype(np.int64), 0, N_TERCILES - 1)
+    # sums of weights differ in their last bits: a tie goes to the upper tercile, whatever they are
+    tercile: Ints = np.clip((N_TERCILES * mid_rank / total + _TIE).astype(np.int64), 0, N_TERCILES - 1)
     return tercile
 
 

@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from adacalib.cells.logit_cells import Floats
 from adacalib.config import AuxiliaryConfig
-from adacalib.model.features import FeatureEncoder
+from adacalib.model.features import EMBEDDING_START, FeatureEncoder
 
 LOGIT_SCALE = 1.5
 """Log-odds that one unit of the network's calibrated-logit input stands for."""
+
+EMBEDDING_EVIDENCE = 50.0
+"""Information on a field value's level, Σp(1 − p), at which its embedding counts half."""
 
 FEATURE_COLUMNS = ("auxiliary_features", "auxiliary_category_ids")
 
@@ -34,7 +39,9 @@ class AuxiliaryShape:
 class AuxiliaryNetwork(nn.Module):
     """Fully-connected network on features, the calibrated logit where wanted, and the field value's embedding.
 
-    Its last layer starts at 0, so it starts as no effect. The embedding of id 0, unseen values, is and stays 0.
+    Its last layer starts at 0, so it starts as no effect. The embedding of id 0, unseen values, is and stays 0. Adam
+    moves a rare value's embedding as far as a frequent one's, on a handful of labels; so each embedding is multiplied
+    by a share between 0 and 1, what the value's samples can say.
 
     Args:
         n_numbers: numeric features per sample.
@@ -43,7 +50,10 @@ class AuxiliaryNetwork(nn.Module):
         hidden: widths of the hidden layers.
         n_values: field values with an embedding (id 0 included), or None for no embedding.
         takes_logit: whether the calibrated logit is an input (robust mode).
+        embedding_share_V: what each value's embedding is multiplied by, in [0, 1]; 1 by default.
     """
+
+    embedding_share_V: Tensor
 
     def __init__(
         self,
@@ -53,6 +63,7 @@ class AuxiliaryNetwork(nn.Module):
         hidden: Sequence[int],
         n_values: int | None,
         takes_logit: bool,
+        embedding_share_V: Floats | None = None,
     ) -> None:
         super().__init__()
         self.hyper_parameters: dict[str, Any] = {
@@ -69,7 +80,9 @@ class AuxiliaryNetwork(nn.Module):
         if n_values is not None:
             self.value_embedding = nn.Embedding(n_values, embedding_width, padding_idx=0)
             with torch.no_grad():
-                self.value_embedding.weight.mul_(0.1)
+                self.value_embedding.weight.mul_(EMBEDDING_START)
+            share_V = np.ones(n_values) if embedding_share_V is None else embedding_share_V
+            self.register_buffer("embedding_share_V", torch.from_numpy(share_V.astype(np.float32)))
         width = self.encoder.width + int(takes_logit) + (embedding_width if n_values is not None else 0)
         widths = (width, *hidden)
         self.hidden_layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
@@ -95,7 +108,8 @@ class AuxiliaryNetwork(nn.Module):
         if self.takes_logit:
             parts.append(centered_logit_B[:, None].float())
         if self.value_embedding is not None:
-            parts.append(self.value_embedding(field_value_id_B))
+            share_B = self.embedding_share_V[field_value_id_B]
+            parts.append(self.value_embedding(field_value_id_B) * share_B[:, None])
         activation = torch.cat(parts, dim=1)
         for layer in self.hidden_layers:
             activation = F.relu(layer(activation))
@@ -104,12 +118,33 @@ class AuxiliaryNetwork(nn.Module):
 
 
 def build_auxiliary(
-    settings: AuxiliaryConfig, shape: AuxiliaryShape, n_values: int | None, takes_logit: bool
+    settings: AuxiliaryConfig,
+    shape: AuxiliaryShape,
+    n_values: int | None,
+    takes_logit: bool,
+    embedding_share_V: Floats | None = None,
 ) -> AuxiliaryNetwork:
-    """The network of a run's configuration; see `AuxiliaryNetwork` for n_values and takes_logit."""
+    """The network of a run's configuration; see `AuxiliaryNetwork` for the last three."""
     return AuxiliaryNetwork(
-        shape.n_numbers, shape.category_counts, settings.embedding_width, settings.hidden, n_values, takes_logit
+        shape.n_numbers,
+        shape.category_counts,
+        settings.embedding_width,
+        settings.hidden,
+        n_values,
+        takes_logit,
+        embedding_share_V,
     )
+
+
+def compute_embedding_share(weight_V: Floats, mean_label: float) -> Floats:
+    """I/(I + EMBEDDING_EVIDENCE) per field value, I = n·ȳ·(1 − ȳ) the information of its n samples on a level.
+
+    Args:
+        weight_V: sum of sample weights of each dense id, 0 for id 0.
+        mean_label: ȳ, in (0, 1).
+    """
+    information_V = weight_V * mean_label * (1 - mean_label)
+    return information_V / (information_V + EMBEDDING_EVIDENCE)
 
 
 def sum_cross_entropy(logit_B: Tensor, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

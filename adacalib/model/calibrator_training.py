@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from adacalib.baselines.isotonic_field_part import fit_isotonic_field_part
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
-from adacalib.manifest import read_manifest, read_origin
+from adacalib.manifest import MixedTables, find_table, read_manifest, read_origin
 from adacalib.model.auxiliary import AuxiliaryShape
 from adacalib.model.calibrator import Calibrator
+from adacalib.model.cell_passes import are_cells, repeat_cells
 from adacalib.model.checkpoint import fingerprint as read_fingerprint
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, join_ranks, wait_for_all
+from adacalib.model.neucalib import train_neucalib
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import calibrate_without_rows, train_robust
-from adacalib.model.row_files import StreamError, open_rows
+from adacalib.model.row_files import RowFiles, StreamError, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -47,14 +52,10 @@ def train_calibrator(config: RunConfig) -> None:
     started = time.monotonic()
     with join_ranks(config.training, config.seed) as ranks:  # first of all: it passes on what a rank raises
         inputs = _read_inputs(config)
-        if config.calibrator.mode == "paper":
-            rows = open_rows(config.run_dir / "tables" / "training_rows")
-            calibrator, told = train_paper(config, inputs.bins, inputs.shape, rows, ranks)
-        else:
-            calibrator, told = _train_robust(config, inputs, ranks)
+        calibrator, told = _TRAINERS[config.calibrator.mode](config, inputs, ranks)
         if ranks.is_first:
             told |= {"mode": config.calibrator.mode, "candidates": list(inputs.bins.candidates)}
-            predictor = None if config.has_own_scores else load_predictor(config.run_dir / "predictor")
+            predictor = None if config.has_own_scores else load_predictor(config.inputs_dir / "predictor")
             publish_unified(
                 config.run_dir / "unified",
                 UnifiedModel(predictor, calibrator, config.field),
@@ -76,29 +77,69 @@ class _Inputs:
 
 def _read_inputs(config: RunConfig) -> _Inputs:
     origin = _read_origin(config)
-    tables = config.run_dir / "tables"
-    manifest = read_manifest(tables / "samples")
+    manifest = read_manifest(find_table(config, "samples"))
     n_values = int(manifest["n_field_values"][config.field]) + 1
     shape = AuxiliaryShape(manifest["n_auxiliary_features"], tuple(manifest["auxiliary_category_counts"]))
-    bins = arrange_bins(_read_columns(tables / "bin_statistics", config.field), n_values)
-    if bins.candidates != config.n_bins_candidates:
+    table = find_table(config, "bin_statistics")
+    columns = _read_columns(table, config.field)
+    made = sorted(set(columns["n_bins_candidate"].tolist()))
+    if not set(config.n_bins_candidates) <= set(made):
         raise OtherBins(
-            f"{tables / 'bin_statistics'}: made for {list(bins.candidates)} bins, the configuration asks for "
+            f"{table}: made for {made} bins, the configuration asks for "
             f"{list(config.n_bins_candidates)}; run from compute_bin_statistics again"
         )
-    return _Inputs(origin, n_values, shape, bins)
+    wanted = np.isin(columns["n_bins_candidate"], config.n_bins_candidates)
+    columns = {name: values[wanted] for name, values in columns.items()}
+    if config.calibrator.fit_on == "dev":
+        columns = _add_global_bins(columns, n_values)
+    return _Inputs(origin, n_values, shape, arrange_bins(columns, n_values))
+
+
+def _add_global_bins(columns: Columns, n_values: int) -> Columns:
+    """With the bins of all values (id 0) for each field value that occurs in train alone: it is served as unseen."""
+    missing = np.setdiff1d(np.arange(n_values), columns["field_value_id"])
+    whole = columns["field_value_id"] == 0
+    added = {name: np.tile(values[whole], len(missing)) for name, values in columns.items()}
+    added["field_value_id"] = np.repeat(missing, np.sum(whole))
+    return {name: np.concatenate([values, added[name]]) for name, values in columns.items()}
 
 
 def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
-    columns = _read_columns(config.run_dir / "tables" / "logit_cells", config.field)
+    """Robust mode, and its opponent isotonic + offset: a field part from cells, then the network on its logits."""
+    columns = _read_columns(find_table(config, "logit_cells"), config.field)
     fit = _fit_on_every_rank(config, columns, inputs.n_values, inputs.bins, ranks)
     told: dict[str, Any] = {"field_part": fit.chosen, **fit.diagnostics}
     if not config.has_auxiliary_network:
         return calibrate_without_rows(config, fit, cells_from_columns(columns, inputs.n_values)), told
-    table = config.run_dir / "tables" / "training_rows"
-    rows, held_out = open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
-    calibrator, trained = train_robust(config, fit, inputs.shape, rows, held_out, ranks)
+    calibrator, trained = train_robust(config, fit, inputs.shape, *_open_training_rows(config), ranks)
     return calibrator, told | trained
+
+
+def _train_paper(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
+    config, rows = repeat_cells(config, open_rows(find_table(config, "training_rows")))
+    return train_paper(config, inputs.bins, inputs.shape, rows, ranks)
+
+
+def _train_neucalib(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
+    columns = _read_columns(find_table(config, "logit_cells"), config.field)
+    cells = cells_from_columns(columns, inputs.n_values)
+    rows, held_out = _open_training_rows(config)
+    config, rows = repeat_cells(config, rows)
+    return train_neucalib(config, cells, inputs.shape, rows, held_out, ranks)
+
+
+_TRAINERS: dict[str, Callable[[RunConfig, _Inputs, Ranks], tuple[Calibrator, dict[str, Any]]]] = {
+    "robust": _train_robust,
+    "isotonic_offset": _train_robust,
+    "paper": _train_paper,
+    "neucalib": _train_neucalib,
+}
+
+
+def _open_training_rows(config: RunConfig) -> tuple[RowFiles, RowFiles]:
+    """The rows to train on and those held out to choose the epoch."""
+    table = find_table(config, "training_rows")
+    return open_rows(table, "hold_out=0"), open_rows(table, "hold_out=1")
 
 
 def _fit_on_every_rank(
@@ -106,15 +147,28 @@ def _fit_on_every_rank(
 ) -> FieldFit:
     """The field part; every rank fits it, so that none waits for another, and takes the figures of rank 0."""
     settings = config.calibrator
-    switches = RobustSwitches(settings.value_level, settings.value_slope, settings.bin_shrinkage, settings.do_no_harm)
-    refines = settings.residual_network or len(bins.candidates) > 1
+    switches = RobustSwitches(
+        settings.value_level,
+        settings.value_slope,
+        settings.value_shape,
+        settings.bin_shrinkage,
+        settings.hard_monotone,
+        settings.drift_evidence,
+        settings.do_no_harm,
+    )
+    is_robust = settings.mode == "robust"
+    refines = is_robust and (settings.residual_network or len(bins.candidates) > 1)
     needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
     folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
     bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
-    fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed)
+    if is_robust:
+        parent_V = _read_parents(config, n_values)
+        fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed, parent_V)
+    else:
+        fit = fit_isotonic_field_part(cells_from_columns(columns, n_values), folds)
     if refines and fit.chosen == "robust":
         chosen = replace(switches, do_no_harm=False)  # step 8 chooses once per run
-        others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed) for own in bounds[1:]]
+        others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed, parent_V) for own in bounds[1:]]
         fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
     words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
     arrays = broadcast_arrays(ranks, _pack(fit))
@@ -122,14 +176,24 @@ def _fit_on_every_rank(
     functions = [
         BinFunctions(**{name: arrays[f"{place}/{name}"] for name in _FUNCTION_ARRAYS}) for place in range(n_functions)
     ]
-    return FieldFit(functions[0], tuple(functions[1:]), arrays["level_V"], *words)
+    return FieldFit(functions[0], tuple(functions[1:]), arrays["level_V"], arrays["weight_V"], *words)
+
+
+def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | None:
+    """Dense parent id per field value id, 0 for none; None for a run without parents."""
+    if config.parent is None:
+        return None
+    columns = _read_columns(find_table(config, "field_value_parents"), config.field)
+    parent_V = np.zeros(n_values, np.int64)
+    parent_V[columns["field_value_id"]] = columns["parent_id"]
+    return parent_V
 
 
 _FUNCTION_ARRAYS = tuple(field.name for field in fields(BinFunctions))
 
 
 def _pack(fit: FieldFit) -> Columns:
-    packed: Columns = {"level_V": fit.level_V}
+    packed: Columns = {"level_V": fit.level_V, "weight_V": fit.weight_V}
     for place, functions in enumerate((fit.functions, *fit.fold_functions)):
         packed |= {f"{place}/{name}": getattr(functions, name) for name in _FUNCTION_ARRAYS}
     return packed
@@ -137,10 +201,18 @@ def _pack(fit: FieldFit) -> Columns:
 
 def _read_origin(config: RunConfig) -> dict[str, str]:
     """Where all that is read here comes from; the predictor as it is now among it."""
-    tables = ["samples", "logit_cells", "bin_statistics", *(["training_rows"] if config.streams_rows else [])]
+    tables = ["samples", "logit_cells", "bin_statistics"]
+    if config.streams_rows:
+        tables.append("training_rows")
+        if config.has_auxiliary_network and are_cells(config):
+            raise MixedTables(
+                f"{find_table(config, 'training_rows')}: made from logit cells, which have no features for the "
+                "auxiliary network of this configuration; run from build_logit_cells again"
+            )
+    tables += ["field_value_parents"] if config.parent is not None else []
     artifacts = {}
     if not config.has_own_scores:
-        artifacts["predictor"] = {"predictor_fingerprint": read_fingerprint(config.run_dir / "predictor")}
+        artifacts["predictor"] = {"predictor_fingerprint": read_fingerprint(config.inputs_dir / "predictor")}
     return read_origin(config, tables, artifacts)
 
 

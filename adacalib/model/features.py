@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+EMBEDDING_START = 0.1
+"""Standard deviation that embeddings start with."""
+
 
 class FeatureEncoder(nn.Module):
     """Numbers and embedded categories side by side.
@@ -35,6 +38,9 @@ class FeatureEncoder(nn.Module):
         self.n_numbers = n_numbers
         self.category_counts = tuple(category_counts)
         self.embeddings = nn.ModuleList(nn.Embedding(count, embedding_width) for count in category_counts)
+        with torch.no_grad():  # small to begin with: a category that is seldom met stays close to no effect
+            for weight in self.embeddings.parameters():
+                weight.mul_(EMBEDDING_START)
         self.width = n_numbers + len(category_counts) * embedding_width
 
     def forward(self, numbers_BA: Tensor | None, category_ids_BG: Tensor | None) -> Tensor:

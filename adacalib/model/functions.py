@@ -5,11 +5,14 @@ Shape letters: B samples in the batch, V field values, J = K + 1 bounds (padded 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import Floats
 
 
 def interpolate(
@@ -67,10 +70,15 @@ class FunctionTable(nn.Module):
 
 
 def stack_functions(functions: tuple[BinFunctions, ...]) -> BinFunctions:
-    """Functions of several folds as one table: row fold · V + field_value_id."""
+    """Functions of several folds as one table: row fold · V + field_value_id; narrower ones are padded."""
+    width = max(f.bin_bounds_VJ.shape[1] for f in functions)
+
+    def pad(values_VJ: Floats, **how: Any) -> Floats:
+        return np.pad(values_VJ, ((0, 0), (0, width - values_VJ.shape[1])), **how)
+
     return BinFunctions(
-        bin_bounds_VJ=np.concatenate([f.bin_bounds_VJ for f in functions]),
-        knots_VJ=np.concatenate([f.knots_VJ for f in functions]),
+        bin_bounds_VJ=np.concatenate([pad(f.bin_bounds_VJ, constant_values=np.inf) for f in functions]),
+        knots_VJ=np.concatenate([pad(f.knots_VJ, mode="edge") for f in functions]),
         n_bins_V=np.concatenate([f.n_bins_V for f in functions]),
         slope_lower_V=np.concatenate([f.slope_lower_V for f in functions]),
         slope_upper_V=np.concatenate([f.slope_upper_V for f in functions]),

@@ -34,7 +34,7 @@ def train_paper(
         auxiliary = build_auxiliary(settings, shape, n_values, takes_logit=False)
     weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     module = PaperCalibrator(bins, weight_V, config.calibrator, auxiliary).to(ranks.device)
-    plan = _plan(config, bins, () if auxiliary is None else auxiliary.columns)
+    plan = _plan(config, bins, rows.rows, () if auxiliary is None else auxiliary.columns)
     result = train(module, compute_paper_loss, rows, plan, ranks, on_epoch=module.set_epoch)
     calibrator, chosen_V = module.cpu().fold()
     return calibrator, {
@@ -44,12 +44,12 @@ def train_paper(
     }
 
 
-def _plan(config: RunConfig, bins: CandidateBins, features: Sequence[str]) -> TrainingPlan:
+def _plan(config: RunConfig, bins: CandidateBins, n_rows: int, features: Sequence[str]) -> TrainingPlan:
     settings = config.calibrator
     return TrainingPlan(
         what="paper calibrator",
         epochs=settings.epochs,
-        batch_size=settings.auxiliary.batch_size,
+        batch_size=settings.auxiliary.choose_batch_size(n_rows),
         learning_rate=settings.auxiliary.learning_rate,
         seed=config.seed,
         columns=["label", "weight", "field_value_id", "uncalibrated_logit", *features],

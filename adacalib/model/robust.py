@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor, nn
 
 from adacalib.cells.functions import BinFunctions, interpolate
@@ -24,6 +25,7 @@ from adacalib.model.auxiliary import (
     AuxiliaryNetwork,
     AuxiliaryShape,
     build_auxiliary,
+    compute_embedding_share,
     sum_cross_entropy,
 )
 from adacalib.model.calibrator import Calibrator
@@ -135,7 +137,7 @@ def _re_level(
     calibrator = Calibrator(fit.functions, np.zeros(len(fit.level_V)), fit.mean_logit, auxiliary)
     if not config.calibrator.re_level:
         return calibrator
-    plan = _plan(config, auxiliary, auxiliary.value_embedding is not None)
+    plan = _plan(config, auxiliary, rows.rows, auxiliary.value_embedding is not None)
     shift_V = compute_level_shift(
         calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value=_levels_values(config, fit)
     )
@@ -146,7 +148,8 @@ def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, ha
     # seeded here: what ran before in this process (another variant, or nothing in a resumed run) leaves no trace
     torch.manual_seed(config.seed)
     n_values = len(fit.level_V) if has_embedding else None
-    return build_auxiliary(config.calibrator.auxiliary, shape, n_values, takes_logit=True)
+    share_V = compute_embedding_share(fit.weight_V, float(expit(fit.mean_logit)))
+    return build_auxiliary(config.calibrator.auxiliary, shape, n_values, True, share_V)
 
 
 def _train_variant(
@@ -161,17 +164,19 @@ def _train_variant(
     auxiliary = _build_auxiliary(config, fit, shape, has_embedding)
     folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
     module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
-    result = train(module, compute_step_loss, rows, _plan(config, auxiliary, has_embedding), ranks, held_out=held_out)
+    result = train(
+        module, compute_step_loss, rows, _plan(config, auxiliary, rows.rows, has_embedding), ranks, held_out=held_out
+    )
     return module.auxiliary.cpu(), result
 
 
-def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, has_embedding: bool) -> TrainingPlan:
+def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embedding: bool) -> TrainingPlan:
     settings = config.calibrator.auxiliary
     suffix = "_embedding" if has_embedding else ""
     return TrainingPlan(
         what="auxiliary + embedding" if has_embedding else "auxiliary network",
         epochs=settings.epochs,
-        batch_size=settings.batch_size,
+        batch_size=settings.choose_batch_size(n_rows),
         learning_rate=settings.learning_rate,
         seed=config.seed,
         columns=["label", "weight", "field_value_id", "fold", "uncalibrated_logit", *auxiliary.columns],
@@ -179,6 +184,7 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, has_embedding: bool) -
         settings={"calibrator": config.calibrator.model_dump(mode="json"), **auxiliary.hyper_parameters},
         training=config.training,
         keeps_best_epoch=True,
+        patience=settings.patience,
     )
 
 

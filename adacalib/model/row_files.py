@@ -84,6 +84,11 @@ def open_rows(table: str | Path, partition: str = "") -> RowFiles:
     )
 
 
+def repeat_rows(files: RowFiles, times: int) -> RowFiles:
+    """The same files several times over, so that one epoch passes over each row so many times (at least once)."""
+    return replace(files, paths=files.paths * times, row_groups=files.row_groups * times)
+
+
 def deal_pieces(files: RowFiles, world_size: int, seed: int, epoch: int) -> list[list[Piece]]:
     """Deals the row groups of one epoch to the ranks.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from adacalib.model.checkpoint import Artifact
+from adacalib.model.checkpoint import Artifact, ArtifactError
 from adacalib.model.unified import UnifiedModel, load_model
 
 Scorer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -45,7 +45,41 @@ def build_scorer(directory: str | Path, field: str, columns: Sequence[str]) -> t
     return score, artifact
 
 
-@lru_cache(maxsize=2)
+def build_comparer(directories: Mapping[str, str | Path], field: str, columns: Sequence[str]) -> Scorer:
+    """A function for mapInArrow that adds one column per checkpoint: its calibrated score of an un-calibrated logit.
+
+    The predictor inside a checkpoint plays no part: all are asked about the same `uncalibrated_logit`.
+
+    Args:
+        directories: name of the column → unified checkpoint.
+        columns: of the batches returned, in order: names of `directories`, or columns of the input.
+
+    Raises:
+        ArtifactError: a checkpoint is missing, damaged, made for another field, or holds no calibrator.
+    """
+    loaded = {name: load_model(directory, field) for name, directory in directories.items()}
+    if without := [str(directories[name]) for name, (model, _) in loaded.items() if model.calibrator is None]:
+        raise ArtifactError(f"{', '.join(without)}: no calibrator inside; run train_calibrator")
+    paths = {name: (str(Path(directories[name]).resolve()), found.fingerprint) for name, (_, found) in loaded.items()}
+
+    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        calibrators = {
+            name: UnifiedModel(None, _load_once(path, field, fingerprint).calibrator, field)
+            for name, (path, fingerprint) in paths.items()
+        }
+        for batch in batches:
+            if batch.num_rows:
+                scores = {
+                    name: score_batch(model, batch, ["calibrated_score"]).column(0)
+                    for name, model in calibrators.items()
+                }
+                arrays = [scores[n] if n in scores else batch.column(_require(batch, n)) for n in columns]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    return compare
+
+
+@lru_cache(maxsize=32)
 def _load_once(path: str, field: str, fingerprint: str) -> UnifiedModel:
     torch.set_num_threads(1)  # one worker per core already
     model, artifact = load_model(path, field)

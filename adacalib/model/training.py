@@ -109,6 +109,8 @@ def train(
         loop.restore(state)
     with Progress(plan.what, plan.epochs, visible=ranks.is_first) as progress:
         for epoch in range(state.epoch + 1, plan.epochs + 1):
+            if _is_over(state, plan):
+                break
             if on_epoch is not None:
                 on_epoch(epoch)
             state = loop.next_state(state, progress)
@@ -167,6 +169,7 @@ class _Loop:
             "epochs": self.plan.epochs,
             "batch_size": self.plan.batch_size,
             "learning_rate": self.plan.learning_rate,
+            "patience": self.plan.patience,
             "parameters": {name: list(tensor.shape) for name, tensor in self.module.state_dict().items()},
             "files": fingerprint_of([Path(path).name for path in self.rows.paths]),
             "row_groups": [list(groups) for groups in self.rows.row_groups],
@@ -259,6 +262,11 @@ class _Loop:
         dealt = deal_pieces(self.rows, self.ranks.world_size, self.plan.seed, epoch)
         most = max(sum(piece.rows for piece in pieces) for pieces in dealt)
         return math.ceil(most / self.plan.rank_batch_size(self.ranks))
+
+
+def _is_over(state: EpochState, plan: TrainingPlan) -> bool:
+    """Whether held-out loss has not improved for too long; the same on every rank, and after a resume."""
+    return plan.keeps_best_epoch and plan.patience is not None and state.epoch - state.best_epoch >= plan.patience
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -46,6 +46,8 @@ class TrainingPlan:
         training: readers, time limit, checkpoints kept, resume.
         keeps_best_epoch: end with the parameters of the epoch of least held-out loss, epoch 0 (before any step)
             among them, instead of the last epoch's.
+        patience: with keeps_best_epoch: training ends after so many epochs in a row without a smaller held-out loss;
+            None runs all epochs.
     """
 
     what: str
@@ -58,6 +60,7 @@ class TrainingPlan:
     settings: Any
     training: TrainingConfig
     keeps_best_epoch: bool = False
+    patience: int | None = None
 
     def rank_batch_size(self, ranks: Ranks) -> int:
         """Rows of one step on one rank."""

@@ -142,6 +142,7 @@ class ReportData:
         training: what training the calibrator told (training.json).
         predictor_curve: loss curve of the predictor, an entry per epoch; None with own scores.
         status: the content of status.json; None where no stage was run by the adacalib command.
+        comparison: the content of compare.json; None where methods were not compared.
     """
 
     config: RunConfig
@@ -156,6 +157,7 @@ class ReportData:
     training: Mapping[str, Any]
     predictor_curve: Sequence[Mapping[str, Any]] | None
     status: Mapping[str, Any] | None
+    comparison: Mapping[str, Any] | None = None
 
     @property
     def responses(self) -> str:

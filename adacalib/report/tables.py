@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adacalib.report.data import METHODS, FieldValue
@@ -54,12 +54,14 @@ class Table:
         rows: as many cells as headings.
         marked: indices of rows that stand out.
         note: what stands below it.
+        groups: index of a row → heading of the group of rows that begins with it.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     marked: frozenset[int] = frozenset()
     note: str = ""
+    groups: Mapping[int, str] = field(default_factory=dict)
 
 
 def make_methods_table(methods: Mapping[str, Any]) -> Table:
@@ -132,13 +134,13 @@ def make_paired_table(metrics: Mapping[str, Any]) -> Table:
     """Paired differences of AdaCalib and other methods on the same samples, of every field; no row where none exist."""
     fields = {metrics["field"]: metrics, **(metrics.get("other_fields") or {})}
     rows = []
-    for field, content in fields.items():
+    for name, content in fields.items():
         for pair, differences in (content.get("paired_differences") or {}).items():
             other = pair.removeprefix("adacalib_minus_")
             for metric, found in differences.items():
                 rows.append(
                     [
-                        Cell(field, is_number=False),
+                        Cell(name, is_number=False),
                         Cell(f"AdaCalib − {METHODS.get(other, other)}", is_number=False),
                         Cell(COLUMNS.get(metric, metric), is_number=False),
                         *_make_difference_cells(found),

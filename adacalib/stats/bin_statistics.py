@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -34,10 +35,12 @@ def compute_bin_statistics(
     cells = logit_cells.filter(F.col("field") == field)
     sums = [F.sum(name).alias(name) for name in _CELL_SUMS]
     # at most 1,034 cells; they decide the bounds of id 0 and of every value with few cells
-    pooled = _cells_of(cells.groupBy("cell").agg(*sums).withColumn("field_value_id", F.lit(0)).toArrow(), n_values=1)
+    whole = cells.groupBy("cell").agg(*sums, F.min("field_value_id").alias("first_id"))
+    table = whole.withColumn("field_value_id", F.lit(0)).toArrow()
+    pooled, first_id = _cells_of(table.drop_columns("first_id"), n_values=1), pc.min(table["first_id"]).as_py()
     task = F.floor(F.col("field_value_id") / F.lit(VALUES_PER_TASK)).alias("task")
     merged = cells.groupBy("field_value_id", "cell").agg(*sums)
-    bins = merged.groupBy(task).applyInArrow(_bin_task(pooled, candidates), _BINS)
+    bins = merged.groupBy(task).applyInArrow(_bin_task(pooled, candidates, first_id), _BINS)
     return _name_values(bins, field_values, field)
 
 
@@ -75,7 +78,7 @@ def _cells_of(table: pa.Table, n_values: int) -> LogitCells:
     return cells_from_columns({name: table[name].to_numpy() for name in table.column_names}, n_values)
 
 
-def _bin_task(pooled: LogitCells, candidates: tuple[int, ...]) -> Callable[[pa.Table], pa.Table]:
+def _bin_task(pooled: LogitCells, candidates: tuple[int, ...], first_id: int | None) -> Callable[[pa.Table], pa.Table]:
     def compute(table: pa.Table) -> pa.Table:
         ids = np.unique(table["field_value_id"].to_numpy())
         # ids are numbered anew from 1 within the task, so that its arrays hold only its own values
@@ -86,8 +89,8 @@ def _bin_task(pooled: LogitCells, candidates: tuple[int, ...]) -> Callable[[pa.T
         rows = []
         for n_bins in candidates:
             bounds = compute_bin_bounds(cells, n_bins, pooled)
-            # the global row is written once, by the task of the most frequent value, id 1
-            first = 0 if ids[0] == 1 else 1
+            # the global row is written once, by the task of the first value that has cells
+            first = 0 if ids[0] == first_id else 1
             rows.append(_bin_rows(names, bounds, sum_bins(cells, bounds, pooled), n_bins, first))
         return pa.concat_tables(rows)
 

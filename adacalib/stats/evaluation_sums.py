@@ -1,12 +1,13 @@
 """Calibrated samples of the test split → the sums that every metric is computed from.
 
 The number of passes does not depend on the number of metrics or methods: one adds up scores and losses by (field value,
-tercile, jackknife group), one counts samples by (method, field value, score cell).
+tercile, jackknife group), one computes the AUC inside each field value, one counts samples by (method, score cell).
+Nothing of the size field values × score cells reaches the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,40 +16,36 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from adacalib.cells.grouped_sums import GroupedSums
+from adacalib.cells.evaluation import TRUTH, EvaluationSums
+from adacalib.cells.grouped_sums import GroupedSums, MetricsError
 from adacalib.cells.logit_cells import PROBABILITY_LIMIT, LogitCells, cells_from_columns
 from adacalib.cells.terciles import compute_tercile_starts
 from adacalib.schemas import id_column
 from adacalib.stats.logit_cells import assign_cell
+from adacalib.stats.score_cells import collect_score_cells, collect_shown_cells, collect_value_aucs, score_column
+
+__all__ = ["Predict", "add_scores", "collect_cells", "score_column", "sum_by_group", "summarise_test"]
 
 Predict = Callable[[npt.NDArray[np.float64], npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """(un-calibrated logit, dense field value id) → probability."""
 
-SCORE_CELLS_PER_LOGIT = 512
-"""Cells of a method's own score for AUC and reliability; the error they cause is computed and reported."""
-
 _SALT_GROUP = 3
 
 
-def score_column(method: str) -> str:
-    """Name of the column with a method's score."""
-    return f"score__{method}"
-
-
 def add_scores(rows: DataFrame, field: str, predictors: Mapping[str, Predict]) -> DataFrame:
-    """Adds a probability per method: `score__uncalibrated`, `score__adacalib`, and one per predictor given.
+    """Adds a probability per method: `score__uncalibrated`, one per predictor given, and of calibrated samples
+    `score__adacalib`.
 
     Args:
-        rows: calibrated samples.
+        rows: calibrated samples, or scored ones, which have no calibrated_score.
         field: the calibrated field, whose ids the predictors take.
         predictors: method → function, applied to Arrow batches on the executors.
     """
-    own = rows.withColumns(
-        {
-            score_column("uncalibrated"): F.lit(1.0) / (1.0 + F.exp(-F.col("uncalibrated_logit").cast("double"))),
-            score_column("adacalib"): F.col("calibrated_score"),
-        }
-    )
+    logit = F.col("uncalibrated_logit").cast("double")
+    own_scores = {score_column("uncalibrated"): F.lit(1.0) / (1.0 + F.exp(-logit))}
+    if "calibrated_score" in rows.columns:
+        own_scores[score_column("adacalib")] = F.col("calibrated_score")
+    own = rows.withColumns(own_scores)
     names = {method: score_column(method) for method in predictors}
 
     def predict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -63,35 +60,70 @@ def add_scores(rows: DataFrame, field: str, predictors: Mapping[str, Predict]) -
     return own.mapInArrow(predict, schema)
 
 
-def sum_by_group(
-    rows: DataFrame, test_cells: LogitCells, field: str, methods: Iterable[str], n_groups: int, seed: int
-) -> GroupedSums:
-    """Adds up scores and losses of every method by (field value, tercile, jackknife group).
+def summarise_test(
+    rows: DataFrame,
+    methods: Sequence[str],
+    field: str,
+    test_cells: LogitCells,
+    n_groups: int,
+    seed: int,
+    has_truth: bool = False,
+    shown_values: Sequence[int] = (),
+) -> EvaluationSums:
+    """Adds up the test rows of one field to what every metric of every method is computed from.
+
+    Reads the rows four times (three without shown values): persist them where their scores are dear.
 
     Args:
-        rows: test samples with one score column per method.
-        test_cells: their logit cells of this field; they decide the terciles.
+        rows: test samples with one score column per method (`add_scores`).
+        methods: those columns' methods.
+        test_cells: the rows' logit cells of this field; they decide the terciles.
         n_groups: jackknife groups, by a seeded hash of sample_id.
+        has_truth: whether every row has a true_probability; it then becomes one more method, `truth`, and every
+            method is held against it.
+        shown_values: ids of the few field values whose reliability is asked for.
+
+    Raises:
+        MetricsError: has_truth, and a row has no true_probability.
     """
-    methods = list(methods)
-    weight, label = F.col("weight"), F.col("label")
-    sums = [
-        F.sum(weight).alias("weight"),
-        F.sum(weight * label).alias("response"),
-        F.count(F.lit(1)).alias("n_samples"),
-        F.sum(label.cast("long")).alias("n_responses"),
-    ]
-    for method in methods:
-        score = F.greatest(F.lit(PROBABILITY_LIMIT), F.least(F.lit(1 - PROBABILITY_LIMIT), F.col(score_column(method))))
-        loss = -F.when(label == 1, F.log(score)).otherwise(F.log1p(-score))
-        sums += [
-            F.sum(weight * F.col(score_column(method))).alias(f"score_{method}"),
-            F.sum(weight * loss).alias(f"loss_{method}"),
-        ]
+    if has_truth:
+        rows = rows.withColumn(score_column(TRUTH), F.col("true_probability"))
+        methods = (*methods, TRUTH)
+    grouped = sum_by_group(rows, test_cells, field, methods, n_groups, seed, has_truth)
+    return EvaluationSums(
+        grouped=grouped,
+        value_aucs=collect_value_aucs(rows, field, methods),
+        score_cells=collect_score_cells(rows, methods),
+        shown_cells=collect_shown_cells(rows, methods, field, shown_values),
+    )
+
+
+def sum_by_group(
+    rows: DataFrame,
+    test_cells: LogitCells,
+    field: str,
+    methods: Sequence[str],
+    n_groups: int,
+    seed: int,
+    has_truth: bool = False,
+) -> GroupedSums:
+    """Adds up scores, losses and errors against the truth of every method by (field value, tercile, jackknife group).
+
+    The arguments and what it raises are those of `summarise_test`, but that no method is added here.
+    """
+    sums = _list_sums(methods)
+    if has_truth:
+        sums |= _list_truth_sums(methods)
     group = F.pmod(F.xxhash64("sample_id", F.lit(seed), F.lit(_SALT_GROUP)), F.lit(n_groups)).cast("int")
     placed = _join_tercile(rows.withColumnRenamed(id_column(field), "field_value_id"), test_cells)
-    table = placed.groupBy("field_value_id", "tercile", group.alias("jackknife_group")).agg(*sums).toArrow()
+    keys = ("field_value_id", "tercile", group.alias("jackknife_group"))
+    table = placed.groupBy(*keys).agg(*[sum_.alias(name) for name, sum_ in sums.items()]).toArrow()
     columns = {name: table[name].to_numpy() for name in table.column_names}
+    if has_truth and (n_missing := int(columns["n_samples"].sum() - columns["n_truths"].sum())):
+        raise MetricsError(
+            f"{n_missing} test samples have no true_probability: it is given for all rows or for none (input.truth); "
+            "run from prepare_samples again"
+        )
     return GroupedSums(
         field_value_id=columns["field_value_id"].astype(np.int64),
         tercile=columns["tercile"].astype(np.int64),
@@ -104,28 +136,33 @@ def sum_by_group(
         log_loss_sums={method: columns[f"loss_{method}"] for method in methods},
         n_values=test_cells.n_values,
         n_groups=n_groups,
+        truth_sum=columns["truth"] if has_truth else None,
+        truth_error_sums={method: columns[f"error_{method}"] for method in methods} if has_truth else {},
     )
 
 
-def count_score_cells(rows: DataFrame, field: str, methods: Iterable[str]) -> DataFrame:
-    """One row per (method, field value, cell of the method's own score): what AUC and reliability need.
+def _list_sums(methods: Iterable[str]) -> dict[str, Column]:
+    weight, label = F.col("weight"), F.col("label")
+    sums = {
+        "weight": F.sum(weight),
+        "response": F.sum(weight * label),
+        "n_samples": F.count(F.lit(1)),
+        "n_responses": F.sum(label.cast("long")),
+    }
+    for method in methods:
+        score = F.col(score_column(method))
+        clipped = F.greatest(F.lit(PROBABILITY_LIMIT), F.least(F.lit(1 - PROBABILITY_LIMIT), score))
+        loss = -F.when(label == 1, F.log(clipped)).otherwise(F.log1p(-clipped))
+        sums |= {f"score_{method}": F.sum(weight * score), f"loss_{method}": F.sum(weight * loss)}
+    return sums
 
-    Columns method, field_value_id, cell, weight, response, score_sum, n_samples, n_responses.
-    """
-    pairs = [F.struct(F.lit(m).alias("method"), F.col(score_column(m)).alias("score")) for m in methods]
-    exploded = rows.select(
-        F.col(id_column(field)).alias("field_value_id"), "label", "weight", F.explode(F.array(*pairs)).alias("scored")
-    )
-    score, weight, label = F.col("scored.score"), F.col("weight"), F.col("label")
-    return exploded.groupBy(
-        F.col("scored.method").alias("method"), "field_value_id", _score_cell(score).alias("cell")
-    ).agg(
-        F.sum(weight).alias("weight"),
-        F.sum(weight * label).alias("response"),
-        F.sum(weight * score).alias("score_sum"),
-        F.count(F.lit(1)).alias("n_samples"),
-        F.sum(label.cast("long")).alias("n_responses"),
-    )
+
+def _list_truth_sums(methods: Iterable[str]) -> dict[str, Column]:
+    weight, truth = F.col("weight"), F.col("true_probability")
+    sums = {"truth": F.sum(weight * truth), "n_truths": F.count(truth)}
+    for method in methods:
+        sums[f"error_{method}"] = F.sum(weight * F.abs(F.col(score_column(method)) - truth))
+    return sums
 
 
 def collect_cells(logit_cells: DataFrame, n_values: int) -> LogitCells:
@@ -134,11 +171,6 @@ def collect_cells(logit_cells: DataFrame, n_values: int) -> LogitCells:
     names += ["sum_weight", "sum_weight_responses", "sum_weight_logit"]
     table = logit_cells.select(*names).toArrow()
     return cells_from_columns({name: table[name].to_numpy() for name in names}, n_values)
-
-
-def _score_cell(score: Column) -> Column:
-    clipped = F.greatest(F.lit(PROBABILITY_LIMIT), F.least(F.lit(1 - PROBABILITY_LIMIT), score))
-    return F.floor((F.log(clipped) - F.log1p(-clipped)) * F.lit(SCORE_CELLS_PER_LOGIT)).cast("int")
 
 
 def _join_tercile(rows: DataFrame, test_cells: LogitCells) -> DataFrame:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from adacalib.schemas import FEATURE_ENCODINGS
@@ -42,16 +43,19 @@ def list_components(lengths: Mapping[str, int | None]) -> list[tuple[str, int]]:
     ]
 
 
-def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> list[NumericEncoding]:
-    """Mean and standard deviation per numeric component, over the rows given (train ∪ dev).
+def learn_numeric_encodings(
+    rows: DataFrame, lengths: dict[str, int | None], *, has_weights: bool = True
+) -> list[NumericEncoding]:
+    """Weighted mean and standard deviation per numeric component, over the rows given (train ∪ dev).
 
     Both are rounded to 6 significant digits of the deviation: a double sum's last bits depend on the partitioning, the
     encoded feature must not. (Digits of the mean itself would leave seconds since 1970 many deviations off.) A constant
     component has itself as mean and scale 1, an always-null one 0 and 1.
 
     Args:
-        rows: with column `numeric`, the array of all components.
+        rows: with column `numeric`, the array of all components, and `weight`.
         lengths: feature → its array length, None for a plain number; in the order of the array.
+        has_weights: without weights one pass over the rows is enough; with them there are two.
 
     Raises:
         FeatureError: values are so large that their squares overflow.
@@ -60,21 +64,38 @@ def learn_numeric_encodings(rows: DataFrame, lengths: dict[str, int | None]) -> 
     if not places:
         return []
     element = [F.col("numeric")[i] for i in range(len(places))]
-    totals: Row | None = rows.agg(
-        *(F.avg(x).alias(f"mean_{i}") for i, x in enumerate(element)),
-        *(F.stddev_pop(x).alias(f"scale_{i}") for i, x in enumerate(element)),
+    weight = F.col("weight")
+    totals = _aggregate(
+        rows,
+        *((_weighted_mean(x, weight) if has_weights else F.avg(x)).alias(f"mean_{i}") for i, x in enumerate(element)),
+        *(F.stddev_pop(x).alias(f"scale_{i}") for i, x in enumerate(element) if not has_weights),
         *(F.min(x).alias(f"min_{i}") for i, x in enumerate(element)),
         *(F.max(x).alias(f"max_{i}") for i, x in enumerate(element)),
-    ).first()
-    if totals is None:
-        raise ValueError("an aggregate without groups gave no row")
+    )
+    if has_weights:  # deviations from the mean, not squares less its square: these cancel for seconds since 1970
+        deviation = [x - F.lit(totals[f"mean_{i}"]) for i, x in enumerate(element)]
+        totals |= _aggregate(
+            rows, *(F.sqrt(_weighted_mean(d * d, weight)).alias(f"scale_{i}") for i, d in enumerate(deviation))
+        )
     return [
         NumericEncoding(feature, component, *_find_mean_and_scale(feature, totals, i))
         for i, (feature, component) in enumerate(places)
     ]
 
 
-def _find_mean_and_scale(feature: str, totals: Row, i: int) -> tuple[float, float]:
+def _weighted_mean(value: Column, weight: Column) -> Column:
+    """Over the rows where the value is not null; null where it always is."""
+    return F.sum(weight * value) / F.sum(F.when(value.isNotNull(), weight))
+
+
+def _aggregate(rows: DataFrame, *columns: Column) -> dict[str, Any]:
+    row = rows.agg(*columns).first()
+    if row is None:
+        raise ValueError("an aggregate without groups gave no row")
+    return row.asDict()
+
+
+def _find_mean_and_scale(feature: str, totals: Mapping[str, Any], i: int) -> tuple[float, float]:
     least, most, spread = totals[f"min_{i}"], totals[f"max_{i}"], totals[f"scale_{i}"]
     # both null, or a constant (its computed deviation may be a residue such as 1e-7), or values so small that the
     # squares of their differences vanish

@@ -31,7 +31,7 @@ def build_field_value_metrics(
             pa.table(
                 {
                     "field_value_id": rows.field_value_id.astype(np.int32),
-                    "method": [method] * len(rows.field_value_id),
+                    "method": pa.repeat(method, len(rows.field_value_id)),
                     "n_samples": rows.n_samples.astype(np.int64),
                     "n_responses": rows.n_responses.astype(np.int64),
                     "sum_weight": rows.weight,

@@ -1,9 +1,9 @@
 """Raw table → typed input rows: expressions evaluated, every fault of a row named, nothing dropped.
 
 One row per input row that meets `input.row_filter`. Columns: row_hash and second_hash (of all raw columns), reasons
-(empty for a good row), raw_row (JSON of a faulty row), label, weight, date, row_key, own_logit, is_clipped,
-given_split, `field__NAME` and `category__NAME` (text), numeric (array of all numeric components, null where the input
-is null).
+(empty for a good row), raw_row (JSON of a faulty row), label, weight, date, row_key, true_probability, own_logit,
+is_clipped, given_split, is_test_only, `field__NAME` and `category__NAME` (text), numeric (array of all numeric
+components, null where the input is null).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from adacalib.cells.logit_cells import LOGIT_LIMIT, PROBABILITY_LIMIT
 from adacalib.config import SPLITS, InputConfig, RunConfig
+from adacalib.stats.own_scores import compute_own_logit, find_score_faults, is_infinite
 
 _SECOND_SEED = 42
 
@@ -82,7 +82,7 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
     """
     given = config.input
     score = _double(given.score) if given.score else None
-    own_logit, is_clipped = _own_logit(score, given)
+    own_logit, is_clipped = compute_own_logit(score, given)
     numeric = {name: _numeric_array(config.features.numeric[name], length) for name, length in array_lengths.items()}
     typed = {
         "row_hash": hash_columns(raw, 0),
@@ -91,9 +91,12 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
         "weight": _double(given.weight) if given.weight else F.lit(1.0),
         "date": F.expr(given.date).try_cast("date") if given.date else F.lit(None).cast("date"),
         "row_key": _row_key(given),
+        "true_probability": _double(given.truth) if given.truth else F.lit(None).cast("double"),
         "own_logit": own_logit,
         "is_clipped": is_clipped,
         "given_split": F.expr(config.split.column or "null").cast("string"),
+        "is_test_only": F.coalesce(F.expr(config.split.test_only or "false"), F.lit(False)),
+        "parent": F.expr(config.parent or "null").cast("string"),
         **{f"field__{field}": F.expr(_quote(field)).cast("string") for field in config.fields},
         **{f"category__{name}": F.expr(e).cast("string") for name, e in config.features.categorical.items()},
         "numeric": F.concat(*numeric.values()) if numeric else F.array().cast("array<double>"),
@@ -123,15 +126,6 @@ def hash_columns(raw: DataFrame, seed: int) -> Column:
     return F.xxhash64(F.lit(seed), nulls, *columns)
 
 
-def compute_logit(probability: Column) -> Column:
-    """Log-odds of a probability within (0, 1).
-
-    >>> spark.range(1).select(F.round(compute_logit(F.lit(0.75)), 6).alias("logit")).first().logit
-    1.098612
-    """
-    return F.log(probability) - F.log1p(-probability)
-
-
 def _expressions(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     given = config.input
     for key, expression, kind in (
@@ -141,7 +135,10 @@ def _expressions(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         ("input.weight", given.weight, "a number"),
         ("input.date", given.date, "a date"),
         ("input.row_key", given.row_key, "a plain value"),
+        ("input.truth", given.truth, "a number"),
         ("split.column", config.split.column, "text"),
+        ("split.test_only", config.split.test_only, "a condition"),
+        ("parent", config.parent, "a plain value"),
     ):
         if expression is not None:
             yield key, expression, kind
@@ -177,10 +174,15 @@ def _row_faults(typed: Mapping[str, Column], score: Column | None, config: RunCo
     faults = [
         (label.isNull(), "label is null"),
         (~label.isin(0.0, 1.0), "label is not 0 or 1"),
-        (weight.isNull() | F.isnan(weight) | (weight <= 0) | _is_infinite(weight), "weight is not a positive number"),
+        (weight.isNull() | F.isnan(weight) | (weight <= 0) | is_infinite(weight), "weight is not a positive number"),
     ]
     if score is not None:
-        faults += _score_faults(score, config.input)
+        faults += find_score_faults(score, config.input)
+    if config.input.truth:
+        truth = typed["true_probability"]
+        # NaN counts as larger than every number in Spark
+        faults.append((truth.isNull(), "true probability is null"))
+        faults.append(((truth < 0) | (truth > 1), "true probability is outside [0, 1]"))
     if config.input.date:
         faults.append((typed["date"].isNull(), "date is null or no date"))
     if config.split.column:
@@ -198,36 +200,9 @@ def _feature_faults(
             given = F.expr(config.features.numeric[name])
             differs = given.isNull() | (F.size(given) != length)
             faults.append((differs, f"feature {name} has another length than {length}"))
-        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | _is_infinite(x)))
+        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | is_infinite(x)))
         faults.append((~is_finite, f"feature {name} is not finite"))
     return faults
-
-
-def _score_faults(score: Column, config: InputConfig) -> list[tuple[Column, str]]:
-    faults = [
-        (score.isNull(), "score is null"),
-        (F.isnan(score), "score is NaN"),
-        (_is_infinite(score), "score is infinite"),
-    ]
-    if config.score_kind == "probability":
-        outside = ((score < 0) | (score > 1)) & ~F.isnan(score) & ~_is_infinite(score)
-        faults.append((outside, "score is outside [0, 1]"))
-    return faults
-
-
-def _own_logit(score: Column | None, config: InputConfig) -> tuple[Column, Column]:
-    """The user's score as log-odds, clipped to the logits of [1e-7, 1 - 1e-7], and whether it had to be clipped."""
-    if score is None:
-        return F.lit(None).cast("float"), F.lit(False)
-    if config.score_kind == "probability":
-        low, high = PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT
-        # a faulty score's logarithm is never taken: ANSI mode or not, such a row only carries its reasons
-        usable = F.when((score >= 0) & (score <= 1), score).otherwise(F.lit(0.5))
-        logit = compute_logit(F.greatest(F.lit(low), F.least(F.lit(high), usable)))
-    else:
-        low, high = -LOGIT_LIMIT, LOGIT_LIMIT
-        logit = F.greatest(F.lit(low), F.least(F.lit(high), score))
-    return logit.cast("float"), (score < low) | (score > high)
 
 
 def _numeric_array(expression: str, length: int | None) -> Column:
@@ -239,10 +214,6 @@ def _numeric_array(expression: str, length: int | None) -> Column:
 
 def _double(expression: str) -> Column:
     return F.expr(expression).cast("double")
-
-
-def _is_infinite(column: Column) -> Column:
-    return F.abs(column) == F.lit(float("inf"))
 
 
 def _row_key(config: InputConfig) -> Column:

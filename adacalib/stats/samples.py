@@ -14,7 +14,7 @@ from adacalib.stats.field_values import join_value_ids
 
 _HASH_PARTS = 1_000_000
 _SALT_SPLIT = 0
-_SHARE_TOLERANCE = 1e-9  # .1 + .2 is a hair more than .3
+_SHARE_TOLERANCE = 1e-9  # .1 + .2 is a hair more than .3, and sums of weights differ in their last bits
 
 
 def split_by_hash(sample_id: Column, split: SplitConfig, seed: int) -> Column:
@@ -39,20 +39,44 @@ def split_by_date(date: Column, last_train_date: object, last_dev_date: object) 
 
 
 def find_split_dates(rows: DataFrame, split: SplitConfig) -> tuple[object, object]:
-    """The last date of train and of dev: a whole day goes to the earliest split whose share it starts in."""
-    days = rows.groupBy("date").count().orderBy("date").collect()  # bounded by days
-    total = sum(day["count"] for day in days)
+    """The last date of train and of dev: a whole day goes to the earliest split whose share it starts in.
+
+    Shares are of the weight, so that a row of weight 2 counts as two rows.
+
+    Args:
+        rows: with date and weight; at least one row.
+    """
+    days = rows.groupBy("date").agg(F.sum("weight").alias("weight")).orderBy("date").collect()  # bounded by days
+    total = sum(day["weight"] for day in days)
     ends = []
     for share in (split.train, split.train + split.dev):
-        before = 0
+        before = 0.0
         end = days[0]["date"]
         for day in days:
             if before >= share * total * (1 - _SHARE_TOLERANCE):
                 break
             end = day["date"]
-            before += day["count"]
+            before += day["weight"]
         ends.append(end)
     return ends[0], ends[1]
+
+
+def assign_split(rows: DataFrame, split: SplitConfig, seed: int) -> DataFrame:
+    """Adds split, as `split.by` deals it; rows of `split.test_only` go to test in any case.
+
+    Those rows count among the days and shares by which the others are dealt, so that `test_only` moves no other row.
+
+    Args:
+        rows: good input rows with sample_id.
+        seed: of by: hash.
+    """
+    if split.by == "column":
+        dealt = F.col("given_split")
+    elif split.by == "date":
+        dealt = split_by_date(F.col("date"), *find_split_dates(rows, split))
+    else:
+        dealt = split_by_hash(F.col("sample_id"), split, seed)
+    return rows.withColumn("split", F.when(F.col("is_test_only"), "test").otherwise(dealt))
 
 
 def assign_sample_ids(rows: DataFrame, n_partitions: int) -> DataFrame:
@@ -86,6 +110,7 @@ def build_samples(
         F.col("label").cast("byte").alias("label"),
         "weight",
         "date",
+        "true_probability",
         *(F.col(f"value_id__{field}").alias(id_column(field)) for field in config.fields),
         "own_logit",
         encode_numeric(encodings, config.predictor_features).alias("predictor_features"),

@@ -1,4 +1,4 @@
-"""Scored samples of train ∪ dev → training_rows: what Petastorm streams."""
+"""What Petastorm streams: scored samples of train ∪ dev, or their logit cells, → training_rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from adacalib.stats.logit_cells import assign_fold
 
 _SALT_PLACE, _SALT_HOLD_OUT = 1, 2
 _HASH_PARTS = 10_000
+_CELL_SUMS = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", "sum_weight_logit")
 
 
 def build_training_rows(
@@ -42,3 +43,51 @@ def build_training_rows(
     )
     spread = rows.repartition(n_files, "place").sortWithinPartitions("hold_out", "place", "sample_id")
     return spread.drop("place", "sample_id")
+
+
+def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) -> DataFrame:
+    """One row per (logit cell, label) of one field, its weight the weight of the cell's samples with that label.
+
+    Without features all samples of a cell and a label get the same result up to the width of a cell, so these rows
+    train the same functions as the samples do, and their number does not grow with the samples. No row is held out.
+
+    Args:
+        cells: logit cells of train ∪ dev; folds and dates of a cell are added up.
+        field: the calibrated field.
+        n_files: files to spread the rows over, each a random sample of them.
+    """
+    summed = (
+        cells.filter(F.col("field") == field)
+        .groupBy("field_value_id", "cell")
+        .agg(*(F.sum(name).alias(name) for name in _CELL_SUMS))
+    )
+    weight = F.col("sum_weight_responses")
+    labels = F.array(
+        F.struct(F.lit(1).alias("label"), F.col("n_responses").alias("n"), weight.alias("weight")),
+        F.struct(
+            F.lit(0).alias("label"),
+            (F.col("n_samples") - F.col("n_responses")).alias("n"),
+            (F.col("sum_weight") - weight).alias("weight"),
+        ),
+    )
+    logit = F.col("sum_weight_logit") / F.col("sum_weight")
+    rows = (
+        summed.withColumn("uncalibrated_logit", logit.cast("float"))
+        .withColumn("one", F.explode(labels))
+        .filter(F.col("one.n") > 0)
+    )
+    return (
+        rows.withColumn("place", F.xxhash64("field_value_id", "cell", "one.label", F.lit(seed), F.lit(_SALT_PLACE)))
+        .repartition(n_files, "place")
+        .sortWithinPartitions("place", "field_value_id", "cell")
+        .select(
+            F.col("one.label").cast("byte").alias("label"),
+            F.col("one.weight").alias("weight"),
+            "field_value_id",
+            F.lit(0).alias("fold"),
+            "uncalibrated_logit",
+            F.array().cast("array<float>").alias("auxiliary_features"),
+            F.array().cast("array<int>").alias("auxiliary_category_ids"),
+            F.lit(0).alias("hold_out"),
+        )
+    )

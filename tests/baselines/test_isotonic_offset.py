@@ -13,7 +13,7 @@ from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, lis
 def test_offset_by_hand():
     # one cell, two values: isotonic rate .5, so levels start from log-odds 0 and are mirror images
     fit = fit_isotonic_offset(cells_by_hand([(1, 0, 100, 80), (2, 0, 100, 20)], 3))
-    assert fit.level_V[0] == 0
+    assert fit.level_V[0] == pytest.approx(0, abs=1e-9)
     assert fit.level_V[1] == pytest.approx(-fit.level_V[2])
     assert 1.2 < fit.level_V[1] < np.log(4)
     # 80 - 100·σ(a) = a/τ²
@@ -29,9 +29,20 @@ def test_offset_is_the_oracles():
     fit = fit_isotonic_offset(cells)
     rate = np.clip(fit.isotonic.rate(cells.logit), fit.isotonic.lowest_rate, fit.isotonic.highest_rate)
     by_value = list_by_value(cells, np.log(rate / (1 - rate)), cells.weight, cells.response)
-    (expected, _), taus, _, _ = oracle.value_effects(by_value, slope=False)
-    np.testing.assert_allclose(fit.level_V, expected, atol=5e-4)
+    (expected, _), taus, _, _, mean_level = oracle.value_effects(by_value, slope=False)
+    np.testing.assert_allclose(fit.level_V, expected, atol=1e-3)
     assert fit.tau == pytest.approx(taus[0], rel=5e-3)
+    assert fit.level_V[0] == pytest.approx(mean_level, abs=1e-3)
+
+
+def test_unseen_and_unknown_ids_have_the_mean_of_the_levels():
+    # one frequent value at rate 1/2 is the isotonic function; 200 rare ones at 3/4, 20 samples each, lie log 3 above it
+    rows = [(1, 0, 10**6, 500_000), *((z, 0, 20, 15) for z in range(2, 202))]
+    fit = fit_isotonic_offset(cells_by_hand(rows, 203))
+    assert fit.level_V[0] == fit.level_V[202] == pytest.approx(np.log(3), abs=0.05)
+    unseen = fit.predict(np.zeros(4), np.array([0, 202, 203, -1]))
+    np.testing.assert_allclose(unseen, 0.75, atol=0.01)
+    assert fit.predict(np.zeros(1), np.array([1]))[0] == pytest.approx(0.5, abs=1e-3)
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacalib.cells.auc import AucError, compute_auc, compute_field_auc
+from adacalib.cells.auc import AucError, average_value_aucs, compute_auc, compute_field_auc
+from adacalib.cells.value_aucs import ValueAucs, compute_value_aucs
 from tests import oracle_metrics as oracle
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 1)), min_size=1, max_size=50)
@@ -149,6 +150,40 @@ def test_one_pair_has_the_widest_error() -> None:
 @pytest.mark.parametrize("response", [[0.0, 0.0], [1.0, 1.0]])
 def test_one_class_has_no_auc(response: list[float]) -> None:
     assert compute_auc(np.array([0, 1]), np.ones(2), np.array(response)) is None
+
+
+def test_value_aucs_by_hand() -> None:
+    # value 7: the four samples of test_by_hand; value 2: one class; ids come out ascending whatever the rows' order
+    value = np.array([7, 7, 2, 7])
+    found = compute_value_aucs(value, np.array([2, 1, 5, 0]), np.array([1.0, 2.0, 3.0, 1.0]), np.array([1, 1, 0, 0.0]))
+    np.testing.assert_array_equal(found.field_value_id, [2, 7])
+    np.testing.assert_array_equal(found.has_both_classes, [False, True])
+    np.testing.assert_allclose(found.weight, [3, 4])
+    np.testing.assert_allclose([found.count_1[1], found.count_0[1], found.count_0[0]], [2, 2, 3])
+    # placements of either class .75 and 1: their mean squared deviation is .125²
+    np.testing.assert_allclose([found.auc[1], found.spread_1[1], found.spread_0[1]], [0.875, 1 / 64, 1 / 64])
+    np.testing.assert_allclose(found.cell_error[1], 0.125)
+
+
+@settings(deadline=None, max_examples=40)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_field_auc_does_not_care_where_the_values_were_computed(
+    rows: list[tuple[int, int, int]], random: object
+) -> None:
+    # each value by itself, put together in any order, as several workers hand them over
+    parts = [
+        compute_value_aucs(*columns([row for row in rows if row[0] == value])) for value in {v for v, _, _ in rows}
+    ]
+    random.shuffle(parts)  # type: ignore[attr-defined]
+    names = ValueAucs.__dataclass_fields__
+    together = ValueAucs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    found, expected = average_value_aucs(together), compute_field_auc(*columns(rows))
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        assert found.auc == pytest.approx(expected.auc, rel=1e-12)
+        assert found.standard_error == pytest.approx(expected.standard_error, rel=1e-12)
+        assert found.cell_error == pytest.approx(expected.cell_error, rel=1e-12)
+        assert (found.n_values, found.n_samples_left_out) == (expected.n_values, expected.n_samples_left_out)
 
 
 def test_rounding_makes_no_second_class() -> None:

@@ -12,6 +12,7 @@ from adacalib.cells.intervals import (
     compute_jackknife_error,
     compute_normal_interval,
     compute_paired_difference,
+    compute_paired_differences,
     compute_sum_intervals,
 )
 from tests import oracle_metrics as oracle
@@ -32,6 +33,7 @@ def make_rows(seed: int, n: int = 150, n_groups: int = 6) -> tuple[list[Row], li
         "weight": generator.choice([0.3, 1.0, 2.5], n),
         "label": generator.binomial(1, np.clip(score * (0.6 + 0.4 * value), 0, 1)),
         "score": score,
+        "truth": np.clip(score * (0.6 + 0.4 * value), 0, 1),
     }
     rows = [
         dict(zip(columns, values, strict=True)) for values in zip(*(c.tolist() for c in columns.values()), strict=True)
@@ -43,6 +45,11 @@ def make_sums(rows: list[Row], second: list[float], n_groups: int = 6) -> Groupe
     weight = np.array([row["weight"] for row in rows])
     label = np.array([row["label"] for row in rows])
     scores = {"a": np.array([row["score"] for row in rows]), "b": np.array(second)}
+    truth = {"truth_sum": None, "truth_error_sums": {}}
+    if "truth" in rows[0]:
+        t = np.array([row["truth"] for row in rows])
+        errors = {name: weight * np.abs(p - t) for name, p in scores.items()}
+        truth = {"truth_sum": weight * t, "truth_error_sums": errors}
     return GroupedSums(
         field_value_id=np.array([row["value"] for row in rows]),
         tercile=np.array(oracle.tercile_of_each_row(rows)),
@@ -55,6 +62,7 @@ def make_sums(rows: list[Row], second: list[float], n_groups: int = 6) -> Groupe
         log_loss_sums={name: -weight * np.log(np.where(label == 1, p, 1 - p)) for name, p in scores.items()},
         n_values=3,
         n_groups=n_groups,
+        **truth,
     )
 
 
@@ -139,7 +147,30 @@ def test_all_positives_in_one_group_have_no_interval_of_what_needs_them() -> Non
     rows, second = make_rows(9)
     for row in rows:
         row["label"] = int(row["label"] and row["group"] == 2)
-    assert set(compute_sum_intervals(make_sums(rows, second), "a", 0.95)) == {"field_ece", "log_loss"}
+    found = set(compute_sum_intervals(make_sums(rows, second), "a", 0.95))
+    assert found == {"field_ece", "log_loss", "truth_error", "truth_field_rce"}
+
+
+def test_all_truth_in_one_group_has_no_interval_against_it() -> None:
+    rows, second = make_rows(9)
+    for row in rows:
+        row["truth"] *= row["group"] == 2
+    # without group 2 the truth is 0 but for the rounding of differences, which must not count as one
+    assert not {"truth_error", "truth_field_rce"} & set(compute_sum_intervals(make_sums(rows, second), "a", 0.95))
+
+
+def test_without_truth_nothing_is_said_against_it() -> None:
+    rows, second = make_rows(9)
+    sums = make_sums([{k: v for k, v in row.items() if k != "truth"} for row in rows], second)
+    assert not {"truth_error", "truth_field_rce"} & set(compute_sum_intervals(sums, "a", 0.95))
+    assert compute_paired_difference(sums, "a", "b", "truth_error") is None
+
+
+def test_several_differences_at_once_are_those_one_by_one() -> None:
+    rows, second = make_rows(11)
+    sums = make_sums(rows, second)
+    found = compute_paired_differences(sums, "a", "b", list(SUM_METRICS), 0.9)
+    assert found == {metric: compute_paired_difference(sums, "a", "b", metric, 0.9) for metric in SUM_METRICS}
 
 
 def test_leaving_a_values_only_positive_out_leaves_the_value_out() -> None:

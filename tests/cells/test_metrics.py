@@ -53,8 +53,20 @@ def make_sums(rows: list[Row]) -> GroupedSums:
     )
 
 
-def make_row(value: int, label: int, score: float, weight: float = 1.0, cell: int = 0, group: int = 0) -> Row:
-    return {"value": value, "label": label, "score": score, "weight": weight, "cell": cell, "group": group}
+def make_sums_with_truth(rows: list[Row]) -> GroupedSums:
+    weight, truth, score = (np.array([row[name] for row in rows], float) for name in ("weight", "truth", "score"))
+    error = weight * np.abs(score - truth)
+    return dataclasses.replace(make_sums(rows), truth_sum=weight * truth, truth_error_sums={"m": error})
+
+
+def make_row(
+    value: int, label: int, score: float, weight: float = 1.0, cell: int = 0, group: int = 0, truth: float | None = None
+) -> Row:
+    row = {"value": value, "label": label, "score": score, "weight": weight, "cell": cell, "group": group}
+    return row if truth is None else row | {"truth": truth}
+
+
+AGAINST_TRUTH = {"truth_error", "truth_field_rce"}
 
 
 ROWS = st.lists(
@@ -113,6 +125,46 @@ def test_same_as_oracle(rows: list[Row]) -> None:
         assert metrics[name] == (None if expected is None else pytest.approx(expected, rel=1e-10, abs=1e-12)), name
 
 
+def test_against_the_truth_by_hand() -> None:
+    # value 1: Σt = .2 + .4 = .6, Σp = .3 + .5 = .8, |p − t| .1 + .1; value 2, of weight 2 and without a positive:
+    # Σw·t = .2, Σw·p = .6, Σw|p − t| = .4. Together .6 / .8; Field-RCE (2·|.8/.6 − 1| + 2·|.6/.2 − 1|) / 4
+    rows = [make_row(1, 1, 0.3, truth=0.2), make_row(1, 0, 0.5, truth=0.4), make_row(2, 0, 0.3, weight=2.0, truth=0.1)]
+    metrics = compute(make_sums_with_truth(rows))
+    assert metrics["truth_error"] == pytest.approx(0.6 / 0.8)
+    assert metrics["truth_field_rce"] == pytest.approx((2 / 3 + 4) / 4)
+
+
+def test_errors_against_the_truth_cancel_inside_a_value_in_field_rce_only() -> None:
+    rows = [make_row(1, 1, 0.3, truth=0.2), make_row(1, 0, 0.3, truth=0.4)]
+    metrics = compute(make_sums_with_truth(rows))
+    assert metrics["truth_field_rce"] == pytest.approx(0, abs=1e-15)
+    assert metrics["truth_error"] == pytest.approx(0.2 / 0.6)
+
+
+@pytest.mark.parametrize("truth", [0.0, 1e-12])
+def test_a_value_that_never_responds_has_no_relative_error_against_the_truth(truth: float) -> None:
+    rows = [make_row(1, 0, 0.3, truth=truth), make_row(2, 1, 0.5, truth=0.25)]
+    metrics = compute(make_sums_with_truth(rows))
+    # it is left out of Field-RCE, but its |p − t| = .3 counts
+    assert metrics["truth_field_rce"] == pytest.approx(1.0)
+    assert metrics["truth_error"] == pytest.approx((0.3 + 0.25) / 0.25)
+    nowhere = compute(make_sums_with_truth([make_row(1, 0, 0.3, truth=truth)]))
+    assert nowhere["truth_error"] is None and nowhere["truth_field_rce"] is None
+
+
+@settings(deadline=None, max_examples=40)
+@given(ROWS, st.integers(0, 1000))
+def test_same_as_oracle_with_a_truth(rows: list[Row], seed: int) -> None:
+    drawn = np.random.default_rng(seed).uniform(0.01, 0.99, len(rows))
+    rows = [row | {"truth": float(t)} for row, t in zip(rows, drawn, strict=True)]
+    metrics = compute(make_sums_with_truth(rows))
+    expected = oracle.metrics(rows, oracle.tercile_of_each_row(rows))
+    for name in AGAINST_TRUTH:
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-10), name
+    perfect = compute(make_sums_with_truth([row | {"score": row["truth"]} for row in rows]))
+    assert (perfect["truth_error"], perfect["truth_field_rce"]) == (0.0, 0.0)
+
+
 @settings(deadline=None, max_examples=40)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_order_does_not_matter_and_twice_is_weight_two(rows: list[Row], random: Any) -> None:
@@ -144,10 +196,10 @@ def test_field_rce_is_0_where_each_score_is_its_values_mean(rows: list[Row]) -> 
 def test_keys_and_json() -> None:
     generator = np.random.default_rng(1)
     rows = [
-        make_row(int(v), int(y), 0.1 + 0.2 * v, cell=int(c), group=int(g))
+        make_row(int(v), int(y), 0.1 + 0.2 * v, cell=int(c), group=int(g), truth=0.1 + 0.1 * v)
         for v, c, y, g in zip(*generator.integers(0, [[4], [9], [2], [4]], (4, 80)), strict=True)
     ]
-    sums = make_sums(rows)
+    sums = make_sums_with_truth(rows)
     cell = np.array([row["cell"] for row in rows])
     auc = compute_auc(cell, sums.weight, sums.response)
     field_auc = compute_field_auc(sums.field_value_id, cell, sums.weight, sums.response)
@@ -169,9 +221,9 @@ def test_one_class(label: int) -> None:
     rows = [make_row(value, label, 0.3, group=group) for value in (0, 1) for group in range(4)]
     metrics = compute(make_sums(rows))
     undefined = {"field_rce", "field_rce_all_samples", "field_rce_terciles", "pcoc"} if label == 0 else set()
-    assert {name for name in SUM_METRICS if metrics[name] is None} == undefined
+    assert {name for name in SUM_METRICS if metrics[name] is None} == undefined | AGAINST_TRUTH
     assert metrics["auc"] is None and metrics["field_auc"] is None
-    assert set(metrics["intervals"]) == set(SUM_METRICS) - undefined
+    assert set(metrics["intervals"]) == set(SUM_METRICS) - undefined - AGAINST_TRUTH
     json.dumps(metrics, allow_nan=False)
 
 
@@ -220,6 +272,13 @@ def test_count_of_positives_decides_not_the_rounded_sum() -> None:
         ({"n_responses": np.array([0, 0])}, "response and n_responses disagree"),
         ({"response": np.zeros(3)}, "response has 3 rows, weight has 2"),
         ({"tercile": np.array([3, 0]), "group": np.array([0, 9])}, "tercile runs .*; group runs"),
+        ({"truth_sum": np.ones(2)}, r"truth_error_sums of \[\] where \['m'\] are expected"),
+        ({"truth_error_sums": {"m": np.ones(2)}}, r"truth_error_sums of \['m'\] where \[\] are expected"),
+        (
+            {"truth_sum": np.ones(2), "truth_error_sums": {"m": np.array([np.nan, 1.0])}},
+            r"truth_error_sums\[m\] is NaN",
+        ),
+        ({"truth_sum": np.ones(3), "truth_error_sums": {"m": np.ones(2)}}, "truth_sum has 3 rows, weight has 2"),
     ],
 )
 def test_impossible_sums_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
+from adacalib.cells.drift_evidence import fit_drifting_effects
 from adacalib.cells.functions import BinFunctions, interpolate
+from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.logit_cells import cells_from_columns, join_cells
 from adacalib.cells.out_of_fold import (
     N_DEALT_FOLDS,
@@ -16,7 +18,7 @@ from adacalib.cells.out_of_fold import (
     leave_fold_out,
     split_by_time,
 )
-from adacalib.cells.robust import fit_robust
+from adacalib.cells.robust import SideInformation, fit_robust
 from tests.cells.small_world import draw_rows
 
 N_VALUES = 9
@@ -80,7 +82,7 @@ def test_each_fit_is_fit_robust_on_the_rows_that_the_fold_leaves():
     whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds)
     assert_equal_functions(found.functions, whole.functions)
     np.testing.assert_array_equal(found.level_V, whole.effects.level_V)
-    assert found.level_V[0] == 0
+    assert found.level_V[0] == whole.effects.mean_level != 0  # what the function of an unseen value holds
 
 
 def test_mean_logit_by_hand():
@@ -158,30 +160,30 @@ def test_step_8_looks_at_later_days_where_there_are_dates():
 
 def test_split_by_time_by_hand():
     # 2, 5, 1, 2 samples on days 3, 4, 8, 9; 70 % of 10 is reached on day 4
-    columns = {"date": np.array([9, 3, 4, 8]), "n_samples": np.array([2, 2, 5, 1])}
+    columns = {"date": np.array([9, 3, 4, 8]), "sum_weight": np.array([2, 2, 5, 1])}
     early, late = split_by_time(columns, 0.7)
     assert early["date"].tolist() == [3, 4]
     assert late["date"].tolist() == [9, 8]
     # the last day is always held out, even where the share is reached on it only
-    early, late = split_by_time({"date": np.array([1, 2]), "n_samples": np.array([1, 9])}, 0.7)
+    early, late = split_by_time({"date": np.array([1, 2]), "sum_weight": np.array([1, 9])}, 0.7)
     assert (early["date"].tolist(), late["date"].tolist()) == ([1], [2])
-    assert split_by_time({"date": np.array([5, 5]), "n_samples": np.array([1, 9])}, 0.7) is None
+    assert split_by_time({"date": np.array([5, 5]), "sum_weight": np.array([1, 9])}, 0.7) is None
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 50)), min_size=1, max_size=30), st.floats(0.1, 0.9))
 def test_split_by_time_cuts_between_days_and_loses_nothing(rows, share):
     days, counts = (np.array(column) for column in zip(*rows, strict=True))
-    parts = split_by_time({"date": days, "n_samples": counts}, share)
+    parts = split_by_time({"date": days, "sum_weight": counts}, share)
     if len(set(days)) == 1:
         assert parts is None
         return
     early, late = parts
     assert len(early["date"]) > 0 and len(late["date"]) > 0
     assert early["date"].max() < late["date"].min()
-    assert early["n_samples"].sum() + late["n_samples"].sum() == counts.sum()
+    assert early["sum_weight"].sum() + late["sum_weight"].sum() == counts.sum()
     # no day less would have reached the share
-    before_last = early["n_samples"][early["date"] < early["date"].max()].sum()
+    before_last = early["sum_weight"][early["date"] < early["date"].max()].sum()
     assert before_last < share * counts.sum() + 1e-9
 
 
@@ -190,3 +192,181 @@ def test_a_table_without_folds_is_refused():
     columns["fold"] = np.zeros(50, np.int64)
     with pytest.raises(NoCellsError, match=r"all logit cells are in fold 0 of 4.*run from build_logit_cells"):
         deal_folds(columns, N_VALUES, 4, seed=1)
+
+
+def turn_labels(columns, turned):
+    """The columns with the labels of the rows given turned round."""
+    return columns | {
+        name: np.where(turned, columns[total] - columns[name], columns[name])
+        for name, total in (("n_responses", "n_samples"), ("sum_weight_responses", "sum_weight"))
+    }
+
+
+@pytest.mark.parametrize("fold", range(4))
+def test_labels_of_a_fold_do_not_reach_its_own_functions_through_the_days(fold):
+    columns = make_columns(6000, n_days=12)
+    early = (columns["date"] < 6) & (columns["field_value_id"] <= 2)
+    columns = turn_labels(columns, early)  # the first two values drift, so that days count
+    before, after = fit(columns), fit(turn_labels(columns, columns["fold"] == fold))
+    assert before.diagnostics["delta"] > 0.1
+    assert_equal_functions(after.fold_functions[fold], before.fold_functions[fold])
+
+
+def test_days_discount_the_levels_of_the_full_fit_and_of_each_fold():
+    columns = make_columns(8000, n_days=12)
+    columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
+    found = fit(columns)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+
+    def expect(own):
+        cells = cells_from_columns(own, N_VALUES)
+        blocks = [  # 12 days of about equal weight: two to a block
+            cells_from_columns({n: v[own["date"] // 2 == b] for n, v in own.items()}, N_VALUES) for b in range(6)
+        ]
+        drift = fit_drifting_effects(blocks, fit_global_curve(cells), shape=True)[1]
+        return fit_robust(cells, bounds, known=SideInformation(drift=drift)), drift
+
+    whole, drift = expect(columns)
+    assert found.diagnostics["delta"] == pytest.approx(drift.delta) and drift.kappa_V[1] < 0.5
+    np.testing.assert_allclose(found.functions.knots_VJ, whole.functions.knots_VJ, atol=1e-6)
+    np.testing.assert_allclose(found.level_V, whole.effects.level_V, atol=1e-6)
+    for fold in range(4):
+        rest, _ = expect({name: values[columns["fold"] != fold] for name, values in columns.items()})
+        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, rest.functions.knots_VJ, atol=1e-6)
+    plain = fit(columns, RobustSwitches(do_no_harm=False, drift_evidence=False))
+    assert plain.diagnostics["delta"] is None
+    # what the past of value 1 said of its level does not last, so less of it is believed
+    assert abs(found.level_V[1]) < abs(plain.level_V[1])
+    undated = fit({name: values for name, values in columns.items() if name != "date"})
+    assert_equal_functions(plain.functions, undated.functions)
+
+
+@pytest.mark.parametrize("n_days", [0, 1])
+def test_too_few_days_tell_nothing_of_drift(n_days):
+    columns = make_columns(2000, n_days=n_days)
+    found = fit(columns)
+    assert found.diagnostics["delta"] is None
+    assert_equal_functions(found.functions, fit({n: v for n, v in columns.items() if n != "date"}).functions)
+
+
+def test_dealt_folds_take_the_drift_of_all_days():
+    columns = make_columns(6000, n_days=12)
+    columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+    blocks = [
+        cells_from_columns({n: v[columns["date"] // 2 == b] for n, v in columns.items()}, N_VALUES) for b in range(6)
+    ]
+    drift = fit_drifting_effects(blocks, fit_global_curve(cells_from_columns(columns, N_VALUES)), shape=True)[1]
+    # the table's own folds, 0 to 3, are not those that are dealt
+    for folded in (columns, columns | {"fold": np.zeros(6000, np.int64)}):
+        found, dealt = fit(folded, n_folds=1), deal_folds(folded, N_VALUES, 1, seed=1)
+        assert len(found.fold_functions) == N_DEALT_FOLDS
+        for fold in range(N_DEALT_FOLDS):
+            expected = fit_robust(leave_fold_out(dealt, fold), bounds, known=SideInformation(drift=drift))
+            np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.functions.knots_VJ, atol=1e-6)
+
+
+def fit_with_parents(columns, parent_V, switches=PLAIN):
+    folds = deal_folds(columns, N_VALUES, 4, seed=1)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+    return fit_field_part(columns, N_VALUES, folds, bounds, switches, 1, parent_V)
+
+
+def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_part():
+    columns, parent_V = make_columns(6000), np.array([0, 1, 1, 1, 1, 2, 2, 2, 0])
+    # in the second family every other row without response gets one: the two differ by far
+    raised = (parent_V[columns["field_value_id"]] == 2) & (columns["n_responses"] == 0) & (np.arange(6000) % 2 == 0)
+    columns = turn_labels(columns, raised)
+    found = fit_with_parents(columns, parent_V)
+    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
+    known = SideInformation(parent_V)
+    whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds, known=known)
+    assert_equal_functions(found.functions, whole.functions)
+    assert whole.parent_level_V[5] > whole.parent_level_V[1] + 1
+    # the re-level moves what is the values' own; the parents' part stays
+    np.testing.assert_allclose(found.level_V, whole.effects.level_V - whole.parent_level_V)
+    assert np.abs(found.level_V).max() < np.abs(whole.effects.level_V).max()
+    for fold in range(4):
+        rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
+        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds, known=known).functions
+        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.knots_VJ, atol=1e-6)
+    assert found.diagnostics["tau_parent"] == whole.diagnostics["tau_parent"] > 0.3
+
+
+def test_parents_play_no_part_where_step_8_says_the_global_curve():
+    found = fit_with_parents(
+        make_columns(20_000, seed=7, effect=0.0), np.array([0, 1, 1, 1, 1, 2, 2, 2, 2]), RobustSwitches()
+    )
+    assert found.chosen == "global_curve"
+    assert found.diagnostics["tau_parent"] is None and not found.level_V.any()
+
+
+@pytest.mark.parametrize("n_days", [0, 10])
+def test_step_8_weighs_the_fit_with_parents(n_days):
+    columns = make_columns(2000, seed=2, n_days=n_days)
+    parent_V = np.array([0, 1, 1, 1, 1, 2, 2, 2, 2])
+    columns = turn_labels(columns, parent_V[columns["field_value_id"]] == 2)
+    losses = [
+        fit_with_parents(columns, parents, RobustSwitches()).diagnostics["held_out_loss_robust"]
+        for parents in (None, parent_V)
+    ]
+    assert losses[0] != losses[1]
+
+
+def test_hard_monotone_off_reaches_every_function():
+    # responses fall with the score
+    columns = make_columns(6000)
+    columns = turn_labels(columns, np.ones(6000, bool))
+    free = fit(columns, RobustSwitches(do_no_harm=False, hard_monotone=False))
+    for functions in (free.functions, *free.fold_functions):
+        assert np.any(np.diff(functions.knots_VJ, axis=1) < -0.01)
+    hard = fit(columns)
+    for functions in (hard.functions, *hard.fold_functions):
+        inside = np.arange(functions.knots_VJ.shape[1] - 1) < functions.n_bins_V[:, None]
+        assert np.all(np.diff(functions.knots_VJ, axis=1)[inside] > 0)
+    assert free.diagnostics["pooled_share"] > 0.5
+
+
+def test_nothing_to_choose_where_only_the_order_of_knots_is_switched():
+    # hard_monotone is no part of a field effect: with the others off there is nothing to do harm
+    off = RobustSwitches(
+        value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False, hard_monotone=False
+    )
+    found = fit(make_columns(1000), off)
+    assert found.diagnostics["do_no_harm"] is False and found.chosen == "robust"
+
+
+def test_the_switch_of_the_bends_reaches_every_fit():
+    columns = make_columns(8000, n_days=12)
+    columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
+    bent, straight = (fit(columns, RobustSwitches(do_no_harm=False, value_shape=shape)) for shape in (True, False))
+    assert bent.diagnostics["tau_shape"] > 0.1
+    assert straight.diagnostics["tau_shape"] is None
+    # what drifts is told from other residuals
+    assert bent.diagnostics["delta"] != straight.diagnostics["delta"]
+    cells = cells_from_columns(columns, N_VALUES)
+    blocks = [
+        cells_from_columns({n: v[columns["date"] // 2 == b] for n, v in columns.items()}, N_VALUES) for b in range(6)
+    ]
+    drift = fit_drifting_effects(blocks, fit_global_curve(cells))[1]
+    expected = fit_robust(
+        cells, compute_bin_bounds(cells, 5), value_shape=False, known=SideInformation(drift=drift)
+    ).functions
+    np.testing.assert_allclose(straight.functions.knots_VJ, expected.knots_VJ, atol=1e-6)
+    for one, other in zip(bent.fold_functions, straight.fold_functions, strict=True):
+        assert np.abs(one.knots_VJ - other.knots_VJ).max() > 0.01
+    # and the choice of step 8 weighs what is then fitted
+    losses = [
+        fit(columns, RobustSwitches(value_shape=shape)).diagnostics["held_out_loss_robust"] for shape in (True, False)
+    ]
+    assert losses[0] != losses[1]
+
+
+def test_bends_alone_are_chosen_or_left():
+    # with the bends as the only part there is something that may do harm
+    alone = {"value_level": False, "value_slope": False, "bin_shrinkage": False}
+    found = fit(make_columns(1000), RobustSwitches(**alone))
+    assert found.diagnostics["do_no_harm"] is True and found.diagnostics["held_out_loss_robust"] is not None
+    # the global curve has none
+    curve = fit(make_columns(20_000, seed=7, effect=0.0), RobustSwitches())
+    assert curve.chosen == "global_curve" and curve.diagnostics["tau_shape"] is None

@@ -204,7 +204,7 @@ def test_without_a_good_row_any_share_is_too_much(spark: SparkSession, tmp_path:
 def test_empty_split_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     columns = draw_world(30) | {"part": ["train"] * 30}
     changes = {"split": {"by": "column", "column": "part"}}
-    message = r"split dev, test: no rows \(found {'train': 30}\); change split.by or its shares, or bring more rows"
+    message = r"split dev, test: no rows \(found {'train': 30}\); change split.by, its shares or split.test_only"
     expect_refusal(spark, tmp_path, columns, changes, message)
 
 

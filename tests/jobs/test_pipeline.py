@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adacalib.config import STAGES, ConfigError, RunConfig, parse_config, read_config
+from adacalib.config import STAGES, ConfigError, RunConfig, SparkConfig, parse_config, read_config
 from adacalib.manifest import MixedTables
 from jobs import pipeline
 from jobs.pipeline import RANK_STAGES, StageFailed, run_stages, select_stages
@@ -59,7 +60,7 @@ class Stages:
     def _launch(self, **arguments: Any) -> None:
         self.calls.append((arguments["module"].removeprefix("jobs."), arguments))
 
-    def _start_session(self, config: RunConfig) -> Any:
+    def _start_session(self, settings: SparkConfig, name: str) -> Any:
         self.sessions.append("started")
         return SimpleNamespace(stop=lambda: self.sessions.append("stopped"))
 
@@ -222,3 +223,41 @@ def test_a_stage_of_another_configuration_is_refused_before_anything_is_recorded
     with pytest.raises(MixedTables, match="another input, fields, features, split or seed"):
         run_stages(config.model_copy(update={"seed": 99}), ("report",), console)
     assert (config.run_dir / "effective_config.json").read_text() == recorded
+
+
+def test_a_given_session_is_used_and_stays_open(config: RunConfig, stages: Stages, console: Console) -> None:
+    with contextlib.ExitStack() as cleanup:
+        session = pipeline.SessionOnDemand(config, cleanup)
+        run_stages(config, ("prepare_samples", "train_predictor"), console, session)
+        run_stages(config.model_copy(update={"name": "two"}), ("score_samples",), console, session)
+        assert stages.sessions == ["started"]
+        first, second = (dict(stages.calls)[stage][0] for stage in ("prepare_samples", "score_samples"))
+        assert first is second is session.current
+        assert dict(stages.calls)["train_predictor"]["spark"] is first  # the launcher may use what is there
+    assert stages.sessions == ["started", "stopped"]
+
+
+def test_a_given_session_outlives_a_failure(config: RunConfig, stages: Stages, console: Console) -> None:
+    def fail(spark: Any, config: RunConfig) -> None:
+        raise ValueError("no rows")
+
+    stages.replace("score_samples", fail)
+    with contextlib.ExitStack() as cleanup:
+        session = pipeline.SessionOnDemand(config, cleanup)
+        with pytest.raises(StageFailed, match="score_samples failed: no rows"):
+            run_stages(config, ("score_samples",), console, session)
+        assert stages.sessions == ["started"]
+    assert stages.sessions == ["started", "stopped"]
+
+
+def test_a_session_that_nobody_asks_for_is_not_started(config: RunConfig, stages: Stages, console: Console) -> None:
+    with contextlib.ExitStack() as cleanup:
+        run_stages(config, ("train_predictor",), console, pipeline.SessionOnDemand(config, cleanup))
+    assert stages.sessions == []
+
+
+def test_a_quiet_console_says_nothing(config: RunConfig, stages: Stages) -> None:
+    quiet = Console(file=io.StringIO(), quiet=True)
+    run_stages(config, ("score_samples",), quiet)
+    assert quiet.file.getvalue() == ""
+    assert read_status(config)["state"] == "succeeded"

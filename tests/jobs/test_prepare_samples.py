@@ -19,7 +19,7 @@ N_ROWS = 800
 FIELDS = ["shop", "town"]
 CHANGES: dict[str, Any] = {
     "fields": FIELDS,
-    "input": {"weight": "w", "date": "day", "row_key": "key", "row_filter": "price > 25"},
+    "input": {"weight": "w", "date": "day", "row_key": "key", "row_filter": "price > 25", "truth": "score"},
     "split": {"by": "date"},
     "features": {"numeric": {"price": "price", "taste": "taste"}, "categorical": {"device": "device"}},
     "predictor": {"features": ["price"]},
@@ -67,6 +67,7 @@ def test_plain_columns_are_the_inputs(samples: dict, world: dict) -> None:
     for i in kept(world):
         row, score = samples[f"row {i}"], world["score"][i]
         assert (row["label"], row["weight"], row["date"]) == (world["label"][i], world["w"][i], world["day"][i])
+        assert row["true_probability"] == score
         assert row["own_logit"] == pytest.approx(np.log(score / (1 - score)), rel=1e-5, abs=1e-6)
 
 
@@ -104,7 +105,10 @@ def test_features_are_standardised_on_train_and_dev_only(samples: dict, world: d
     columns = np.array(
         [[world["price"][i], *(np.nan if x is None else x for x in world["taste"][i])] for i in range(N_ROWS)], float
     )
-    mean, scale = np.nanmean(columns[fit], axis=0), np.nanstd(columns[fit], axis=0)
+    weight = np.where(np.isnan(columns[fit]), 0.0, np.array([samples[f"row {i}"]["weight"] for i in fit])[:, None])
+    values = np.nan_to_num(columns[fit])
+    mean = (weight * values).sum(axis=0) / weight.sum(axis=0)
+    scale = np.sqrt((weight * (values - mean) ** 2).sum(axis=0) / weight.sum(axis=0))
     encoded = np.nan_to_num((columns - mean) / scale)
     for i in kept(world):
         row = samples[f"row {i}"]
@@ -172,6 +176,27 @@ def test_own_split_column_is_taken_as_it_is(spark: SparkSession, tmp_path: Path)
     rows = collect_rows(io.read_table(spark, config, "samples", schemas.samples(config.fields)))
     found = {row["row_key"]: row["split"] for row in rows}
     assert found == dict(zip(columns["key"], columns["part"], strict=True))
+
+
+def test_values_that_only_the_future_has_are_unseen(spark: SparkSession, tmp_path: Path) -> None:
+    columns = draw_world(300)
+    write_input(tmp_path, columns)
+    changes = {"input": {"row_key": "key"}, "split": {"test_only": "shop IN ('shop 0', 'shop 5') AND price > -1"}}
+    config = make_config(tmp_path, changes)
+    prepare_samples.run(spark, config)
+    rows = collect_rows(io.read_table(spark, config, "samples", schemas.samples(config.fields)))
+    future = {k for k, shop in zip(columns["key"], columns["shop"], strict=True) if shop in ("shop 0", "shop 5")}
+    assert {row["row_key"] for row in rows if row["field_value_id_shop"] == 0} >= future
+    assert all(row["split"] == "test" for row in rows if row["row_key"] in future)
+    assert {row["split"] for row in rows if row["row_key"] not in future} == {"train", "dev", "test"}
+    assert io.read_manifest(config, "samples")["splits"]["test"]["n_unseen"]["shop"] >= len(future) > 50
+
+
+def test_nothing_left_to_train_on_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_input(tmp_path, draw_world(60))
+    config = make_config(tmp_path, {"split": {"test_only": "price > -1"}})
+    with pytest.raises(io.InputError, match=r"split train, dev: no rows .*split\.test_only"):
+        prepare_samples.run(spark, config)
 
 
 def test_ids_too_many_to_send_around_are_joined_all_the_same(

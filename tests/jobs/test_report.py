@@ -21,6 +21,7 @@ from adacalib.model.unified import UnifiedModel, publish_unified
 from adacalib.report.data import METHODS
 from jobs import report
 from jobs.report import ReportInputMissing, gather_data
+from tests.report.small_comparison import make_comparison
 from tests.report.small_report import make_config, make_data
 
 VALUES = [(0, None, "unseen", 0), (1, "", "value", 300), (2, None, "null", 30), (3, "<i>", "value", 3)]
@@ -121,6 +122,24 @@ def test_report_and_figures_are_written_and_the_same_again(config: RunConfig) ->
     report.run(config)
     assert (config.run_dir / "report.html").read_bytes() == page
     assert not list(config.run_dir.glob(".report*"))
+
+
+def test_comparison_is_shown_and_its_pictures_stay(config: RunConfig) -> None:
+    figures = config.run_dir / "figures"
+    figures.mkdir()
+    for name in ("compare_truth.png", "ablate_robust.png", "stale.png"):
+        (figures / name).write_bytes(b"old")
+    report.run(config)
+    assert 'id="comparison"' not in (config.run_dir / "report.html").read_text()
+    (config.run_dir / "compare.json").write_text(json.dumps(make_comparison()))
+    report.run(config)
+    page = (config.run_dir / "report.html").read_text()
+    assert 'id="comparison"' in page and "ridge Platt per value" in page and 'id="compare_methods"' in page
+    names = {path.name for path in figures.iterdir()}
+    assert {"compare_truth.png", "ablate_robust.png", "compare_methods.png"} < names and "stale.png" not in names
+    (config.run_dir / "compare.json").write_text("{")
+    with pytest.raises(ReportInputMissing, match=r"compare\.json is no JSON .*run `adacalib compare` again"):
+        report.run(config)
 
 
 def test_field_values_of_the_calibrated_field_most_frequent_first(config: RunConfig) -> None:

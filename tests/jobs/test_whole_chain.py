@@ -265,7 +265,7 @@ def spread_between_values(calibrator: Calibrator) -> float:
     return float((functions.max(dim=0).values - functions.min(dim=0).values).max())
 
 
-@pytest.mark.parametrize("switch", ["value_level", "value_slope", "bin_shrinkage"])
+@pytest.mark.parametrize("switch", ["value_level", "value_slope", "value_shape", "bin_shrinkage"])
 def test_each_part_of_robust_mode_off_changes_the_functions(own_scores: RunConfig, tmp_path: Path, switch: str) -> None:
     config = copy_run(own_scores, tmp_path)
     full = load_model(config.run_dir / "unified", config.field)[1].fingerprint
@@ -278,7 +278,7 @@ def test_without_any_part_per_value_all_values_share_the_global_curve(own_scores
     config = copy_run(own_scores, tmp_path)
     full, fingerprint = train(config)
     assert fingerprint == load_model(own_scores.run_dir / "unified", own_scores.field)[1].fingerprint
-    off = dict.fromkeys(("value_level", "value_slope", "bin_shrinkage", "re_level"), False)
+    off = dict.fromkeys(("value_level", "value_slope", "value_shape", "bin_shrinkage", "re_level"), False)
     shared, _ = train(change_calibrator(config, **off))
     assert spread_between_values(full) > 2.0
     assert spread_between_values(shared) < 0.3  # each value interpolates the curve between its own bounds

@@ -92,6 +92,33 @@ def cell_columns(rows: Rows) -> Rows:
     }
 
 
+def cell_rows(rows: Rows) -> Rows:
+    """Columns of training_rows made from logit cells: one row per cell and label, in no order, without features."""
+    cells = cells_of(rows)
+    parts = []
+    for label, n, weight in (
+        (1, cells.n_responses, cells.response),
+        (0, cells.n_samples - cells.n_responses, cells.weight - cells.response),
+    ):
+        parts.append(
+            {
+                "label": np.full(len(cells), label, np.int8)[n > 0],
+                "weight": weight[n > 0],
+                "field_value_id": cells.field_value_id[n > 0].astype(np.int32),
+                "uncalibrated_logit": cells.logit[n > 0].astype(np.float32),
+            }
+        )
+    count = sum(len(part["label"]) for part in parts)
+    order = np.random.default_rng(1).permutation(count)
+    found = {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+    return found | {
+        "fold": np.zeros(count, np.int32),
+        "auxiliary_features": np.zeros((count, 0), np.float32),
+        "auxiliary_category_ids": np.zeros((count, 0), np.int32),
+        "hold_out": np.zeros(count, np.int32),
+    }
+
+
 def bin_columns(cells: LogitCells, candidates: tuple[int, ...]) -> Rows:
     """Columns of the bin_statistics table; the mean logit of an empty bin is NaN."""
     parts = []
@@ -116,8 +143,8 @@ def bin_columns(cells: LogitCells, candidates: tuple[int, ...]) -> Rows:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def write_world(config: RunConfig, rows: Rows) -> None:
-    """Writes the tables that `train_calibrator` reads."""
+def write_world(config: RunConfig, rows: Rows, *, rows_of_cells: bool = False) -> None:
+    """Writes the tables that `train_calibrator` reads; on demand with training rows made from logit cells."""
     tables = config.run_dir / "tables"
     manifest = {
         "input_fingerprint": "world",
@@ -131,12 +158,15 @@ def write_world(config: RunConfig, rows: Rows) -> None:
     write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows))}, config)
     bins = bin_columns(cells_of(rows), config.n_bins_candidates)
     write_table(tables / "bin_statistics", {"part-0.parquet": _with_field(bins)}, config)
+    training_rows = cell_rows(rows) if rows_of_cells else rows
     files = {}
     for part in (0, 1):
-        chosen = np.flatnonzero(rows["hold_out"] == part)
+        chosen = np.flatnonzero(training_rows["hold_out"] == part)
         if len(chosen):
-            files[f"hold_out={part}/part-0.parquet"] = arrow_rows({name: v[chosen] for name, v in rows.items()})
-    write_table(tables / "training_rows", files, config)
+            own = {name: values[chosen] for name, values in training_rows.items()}
+            files[f"hold_out={part}/part-0.parquet"] = arrow_rows(own)
+    made_from = "logit_cells" if rows_of_cells else "scored_samples"
+    write_table(tables / "training_rows", files, config, facts={"made_from": made_from})
 
 
 def arrow_rows(rows: Rows) -> pa.Table:
@@ -148,14 +178,18 @@ def arrow_rows(rows: Rows) -> pa.Table:
 
 
 def write_table(
-    table: Path, files: Mapping[str, pa.Table], config: RunConfig | None = None, fingerprint: str = FINGERPRINT
+    table: Path,
+    files: Mapping[str, pa.Table],
+    config: RunConfig | None = None,
+    fingerprint: str = FINGERPRINT,
+    facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes Parquet files and their manifest."""
+    """Writes Parquet files and their manifest, with further facts in it."""
     table.mkdir(parents=True)
     for name, content in files.items():
         (table / name).parent.mkdir(exist_ok=True)
         pq.write_table(content, table / name, row_group_size=1000)
-    manifest = {"rows": sum(map(len, files.values())), "predictor_fingerprint": fingerprint}
+    manifest = {"rows": sum(map(len, files.values())), "predictor_fingerprint": fingerprint, **(facts or {})}
     if config is not None:
         manifest["generation"] = config.describe_generation("world")
     (table / "_manifest.json").write_text(json.dumps(manifest))

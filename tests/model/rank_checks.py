@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> None:
             "single": train_on(ranks, folder / "single"),
             "one_step": train_on(ranks, folder / "uneven", epochs=1, batch_size=1000),
             "resume": check_resume(ranks, folder),
+            "patience": check_patience(ranks, folder),
             "non_finite": check_non_finite(ranks, folder / "faulty"),
         }
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(result))
@@ -115,6 +116,15 @@ def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
     wait_for_all(ranks)  # rank 0 writes the checkpoints
     kept = sorted(path.name for path in (folder / "parts" / "checkpoints").iterdir())
     return {"whole": whole, "failure": failure, "kept": kept, "resumed": run("parts", resume=True)}
+
+
+def check_patience(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """A training that overfits, and ends early."""
+    plan = toy_plan(folder / "patience", epochs=30, learning_rate=0.3, keeps_best_epoch=True, patience=2)
+    model = ToyModel()
+    rows, held_out = open_rows(folder / "uneven"), open_rows(folder / "single")
+    result = train(model, toy_loss, rows, plan, ranks, held_out=held_out)
+    return {**describe(model, result.loss_curve()), "chosen": result.chosen_epoch}
 
 
 def check_non_finite(ranks: Ranks, table: Path) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,14 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adacalib.model.auxiliary import FEATURE_COLUMNS, AuxiliaryNetwork, sum_cross_entropy
+from adacalib.config import AuxiliaryConfig
+from adacalib.model.auxiliary import (
+    EMBEDDING_EVIDENCE,
+    FEATURE_COLUMNS,
+    AuxiliaryNetwork,
+    AuxiliaryShape,
+    build_auxiliary,
+    compute_embedding_share,
+    sum_cross_entropy,
+)
+from adacalib.model.checkpoint import load_artifact, publish_artifact
 
 NUMBERS, CATEGORIES = FEATURE_COLUMNS
+SHARE = np.array([0, 0.5, 1, 0, 0.25])
 
 
-def make_network(seed: int = 0, n_values: int | None = 5, takes_logit: bool = True) -> AuxiliaryNetwork:
+def make_network(
+    seed: int = 0, n_values: int | None = 5, takes_logit: bool = True, share_V: np.ndarray | None = None
+) -> AuxiliaryNetwork:
     torch.manual_seed(seed)
-    return AuxiliaryNetwork(2, [3], 4, [6, 5], n_values, takes_logit)
+    return AuxiliaryNetwork(2, [3], 4, [6, 5], n_values, takes_logit, share_V)
 
 
 def make_batch(n_rows: int = 40, seed: int = 1) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -47,8 +63,9 @@ def test_starts_as_no_effect(seed: int, n_values: int | None, takes_logit: bool)
     assert not term_B.any()
 
 
-def test_forward_equals_the_layers_written_out_in_numpy() -> None:
-    network = make_network()
+@pytest.mark.parametrize("share_V", [None, SHARE])
+def test_forward_equals_the_layers_written_out_in_numpy(share_V: np.ndarray | None) -> None:
+    network = make_network(share_V=share_V)
     train_a_little(network)
     columns, ids_B, logit_B = make_batch(seed=2)
     state = {name: tensor.numpy().astype(float) for name, tensor in network.state_dict().items()}
@@ -57,7 +74,8 @@ def test_forward_equals_the_layers_written_out_in_numpy() -> None:
             columns[NUMBERS].numpy(),
             state["encoder.embeddings.0.weight"][columns[CATEGORIES].numpy()[:, 0]],
             logit_B.numpy(),
-            state["value_embedding.weight"][ids_B.numpy()],
+            (np.ones(5) if share_V is None else share_V)[ids_B.numpy(), None]
+            * state["value_embedding.weight"][ids_B.numpy()],
         ]
     )
     for layer in (0, 1):
@@ -119,3 +137,73 @@ def test_features_of_another_width_are_refused() -> None:
     columns, ids_B, logit_B = make_batch()
     with pytest.raises(ValueError, match=r"numbers: expected 2 per sample, found \(40, 3\)"):
         make_network()(columns | {NUMBERS: torch.zeros(40, 3)}, ids_B, logit_B)
+
+
+def test_embedding_share_by_hand() -> None:
+    # a mean label of 1/2: I = n/4, so 200 samples are worth 50 and count half; 600 are worth 150: 150/200; of 1/10:
+    # I = .09 n, 1000 samples are worth 90: 90/140. Without samples, as id 0, nothing.
+    assert EMBEDDING_EVIDENCE == 50
+    np.testing.assert_allclose(compute_embedding_share(np.array([0, 200, 600.0]), 0.5), [0, 0.5, 0.75])
+    np.testing.assert_allclose(compute_embedding_share(np.array([0, 1000.0]), 0.1), [0, 90 / 140])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=20), st.floats(1e-9, 1 - 1e-9))
+def test_embedding_share_is_a_share_and_grows_with_the_samples(weights: list[float], mean_label: float) -> None:
+    share = compute_embedding_share(np.sort(np.array(weights)), mean_label)
+    assert np.all((share >= 0) & (share <= 1)) and np.all(np.diff(share) >= 0)
+    # a label and its opposite say as much
+    np.testing.assert_allclose(share, compute_embedding_share(np.sort(np.array(weights)), 1 - mean_label), rtol=1e-6)
+
+
+def test_the_output_of_a_value_without_share_does_not_depend_on_its_embedding() -> None:
+    network = make_network(share_V=SHARE)
+    assert network.value_embedding is not None
+    before = network.value_embedding.weight.detach().clone()
+    train_a_little(network)
+    columns, ids_B, logit_B = make_batch(200, seed=3)
+    told = network(columns, ids_B, logit_B).detach()
+    with torch.no_grad():
+        network.value_embedding.weight += 3.0
+    moved_B = (network(columns, ids_B, logit_B).detach() != told).numpy()
+    has_share_B = SHARE[ids_B.numpy()] > 0
+    assert has_share_B.any() and not has_share_B.all()
+    assert not moved_B[~has_share_B].any()
+    # relu may be shut for one row or another
+    assert moved_B[has_share_B].mean() > 0.9
+    # nor is it moved by the labels of such a value
+    with torch.no_grad():
+        network.value_embedding.weight -= 3.0
+    change_V = (network.value_embedding.weight.detach() - before).abs().amax(dim=1)
+    assert change_V[3] < 1e-6 < 1e-3 < change_V[[1, 2, 4]].min()
+
+
+def test_without_embedding_there_is_no_share() -> None:
+    network = make_network(n_values=None, share_V=SHARE)
+    assert network.value_embedding is None
+    assert not [name for name in network.state_dict() if "embedding_share" in name]
+
+
+def test_build_auxiliary_hands_the_share_on() -> None:
+    settings_of_run = AuxiliaryConfig(hidden=(6, 5), embedding_width=4)
+    network = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 5, True, SHARE)
+    np.testing.assert_array_equal(network.embedding_share_V.numpy(), SHARE)
+    plain = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 5, True)
+    np.testing.assert_array_equal(plain.embedding_share_V.numpy(), np.ones(5))
+
+
+def test_the_share_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
+    network = make_network(share_V=SHARE)
+    train_a_little(network)
+    publish_artifact(tmp_path / "model", {"auxiliary": network.state_dict()}, {"auxiliary": network.hyper_parameters})
+    artifact = load_artifact(tmp_path / "model")
+    again = AuxiliaryNetwork(**json.loads(json.dumps(artifact.documents["auxiliary"])))
+    assert not torch.equal(again.embedding_share_V, network.embedding_share_V)  # as built: all ones
+    again.load_state_dict(artifact.tensors["auxiliary"])
+    np.testing.assert_array_equal(again.embedding_share_V.numpy(), SHARE)
+    batch = make_batch(seed=5)
+    assert torch.equal(again(*batch), network(*batch))
+    # one that was written without shares is refused, not served with ones
+    older = {name: tensor for name, tensor in artifact.tensors["auxiliary"].items() if name != "embedding_share_V"}
+    with pytest.raises(RuntimeError, match=r"Missing key.*embedding_share_V"):
+        again.load_state_dict(older)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,23 @@ import numpy as np
 import pytest
 import torch
 
+from adacalib.baselines.isotonic_field_part import build_isotonic_functions
+from adacalib.baselines.isotonic_offset import fit_isotonic_offset
+from adacalib.cells.bin_bounds import NoCellsError
+from adacalib.cells.functions import interpolate
 from adacalib.config import RunConfig
 from adacalib.manifest import MixedTables, TableMissing
+from adacalib.model import cell_passes
 from adacalib.model.calibrator_training import OtherBins, train_calibrator
 from adacalib.model.checkpoint import publish_artifact
 from adacalib.model.predictor import Predictor
-from adacalib.model.row_files import StreamError
+from adacalib.model.row_files import StreamError, open_rows
 from adacalib.model.unified import load_model
-from tests.model.calibrator_world import Rows, draw_rows, make_config, write_world
+from tests.model.calibrator_world import Rows, cell_rows, cells_of, draw_rows, make_config, write_world
 
 PAPER = {"calibrator": {"mode": "paper"}, "bins": {"n_bins_candidates": [3, 6]}}
+NEUCALIB = {"calibrator": {"mode": "neucalib"}}
+ISOTONIC = {"calibrator": {"mode": "isotonic_offset"}}
 NO_NETWORK = {"calibrator": {"auxiliary": {"enabled": False}}}
 
 
@@ -182,3 +191,215 @@ def test_a_lost_file_or_row_is_noticed(tmp_path: Path) -> None:
     (config.run_dir / "tables" / "samples" / "_manifest.json").unlink()
     with pytest.raises(TableMissing, match="table samples is not there; run `adacalib prepare_samples`"):
         train_calibrator(config)
+
+
+def without_network(changes: dict[str, Any]) -> dict[str, Any]:
+    return {"calibrator": changes["calibrator"] | NO_NETWORK["calibrator"]}
+
+
+def test_neucalib_from_tables_to_checkpoint(tmp_path: Path) -> None:
+    config, told = train(tmp_path / "with", NEUCALIB)
+    plain, _ = train(tmp_path / "without", without_network(NEUCALIB))
+    assert (told["mode"], told["candidates"]) == ("neucalib", [20])
+    curve = told["loss_curves"]["neucalib"]
+    held_out = int((draw_rows()["hold_out"] == 1).sum())
+    # with a network its epochs count, as for AdaCalib's
+    assert [epoch["rows"] for epoch in curve] == [0, *[4000 - held_out] * config.calibrator.auxiliary.epochs]
+    raw, without, with_network = FRESH["uncalibrated_logit"], score(plain, FRESH), score(config, FRESH)
+    assert log_loss(FRESH, with_network) < log_loss(FRESH, without) - 0.05 < log_loss(FRESH, raw) - 0.05
+    # one function for all: nothing but the network knows the field values
+    assert field_rce(FRESH, with_network) < 0.5 * field_rce(FRESH, without)
+    assert json.dumps(told, allow_nan=False)
+
+
+def test_isotonic_offset_from_tables_to_checkpoint(tmp_path: Path) -> None:
+    config, told = train(tmp_path / "with", ISOTONIC)
+    plain, told_plain = train(tmp_path / "without", without_network(ISOTONIC))
+    assert (told["mode"], told["field_part"], told["candidates"]) == ("isotonic_offset", "robust", [20])
+    fit = fit_isotonic_offset(cells_of(draw_rows()))
+    for said in (told, told_plain):
+        assert said["tau_level"] == pytest.approx(fit.tau, rel=1e-9)
+    # without a network: its functions, levels once more from the same cells. With one: the same functions below it
+    functions = build_isotonic_functions(fit)
+    logit = interpolate(functions, FRESH["field_value_id"].astype(int), FRESH["uncalibrated_logit"].astype(float))
+    for name, own in (("plain", plain), ("network", config)):
+        calibrator = load_model(own.run_dir / "unified", "shop")[0].calibrator
+        np.testing.assert_allclose(calibrator.table.knots_VJ.numpy(), functions.knots_VJ, atol=1e-9)
+        if name == "plain":
+            shift = calibrator.level_shift_V.numpy()[FRESH["field_value_id"]]
+            np.testing.assert_allclose(score(own, FRESH), logit + shift, atol=1e-9)
+    without, with_network = score(plain, FRESH), score(config, FRESH)
+    assert field_rce(FRESH, without) < 0.4 * field_rce(FRESH, FRESH["uncalibrated_logit"])
+    assert log_loss(FRESH, with_network) < log_loss(FRESH, without) - 0.05
+    assert json.dumps(told, allow_nan=False)
+
+
+def test_isotonic_offset_trains_out_of_fold_and_needs_folds(tmp_path: Path) -> None:
+    rows = draw_rows(1500, hold_out_share=0.4)
+    one_epoch = {"calibrator": {"mode": "isotonic_offset", "auxiliary": {"epochs": 1, "field_value_embedding": "off"}}}
+    _, out = train(tmp_path / "out", one_epoch, rows)
+    one_epoch["calibrator"]["auxiliary"]["out_of_fold"] = False
+    no_folds = rows | {"fold": np.zeros_like(rows["fold"])}
+    _, inside = train(tmp_path / "in", one_epoch, no_folds)  # in-sample needs none
+    # before the first step the held-out loss is that of the functions: better where they saw those rows' labels
+    starts = [told["loss_curves"]["without_embedding"][0]["held_out_loss"] for told in (out, inside)]
+    assert starts[1] < starts[0] - 0.01
+    with pytest.raises(NoCellsError, match=r"all logit cells are in fold 0 of 4: .*run from build_logit_cells again"):
+        train(tmp_path / "none", ISOTONIC, no_folds)
+
+
+@pytest.mark.parametrize("changes", [NEUCALIB, ISOTONIC], ids=["neucalib", "isotonic_offset"])
+def test_rivals_too_are_the_same_from_the_same_tables_and_seed(tmp_path: Path, changes: dict[str, Any]) -> None:
+    short = {"calibrator": changes["calibrator"] | {"epochs": 1, "auxiliary": {"epochs": 1}}}
+    fingerprints = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        config, _ = train(tmp_path / name, short | {"seed": seed}, draw_rows(800))
+        fingerprints.append(load_model(config.run_dir / "unified", "shop")[1].fingerprint)
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "candidates"),
+    [(PAPER, [3, 6]), (NO_NETWORK, [10])],
+    ids=["paper", "robust"],
+)
+def test_bins_for_more_candidates_than_asked_change_nothing(
+    tmp_path: Path, changes: dict[str, Any], candidates: list[int]
+) -> None:
+    wanted = {**changes, "bins": {"n_bins_candidates": candidates}}
+    config, told = train(tmp_path / "asked", wanted, draw_rows(1000))
+    more = make_config(tmp_path / "more", {**changes, "bins": {"n_bins_candidates": [2, 3, 6, 10, 30]}})
+    write_world(more, draw_rows(1000))
+    same = make_config(tmp_path / "more", wanted)
+    train_calibrator(same)
+    (own, first), (other, second) = (load_model(c.run_dir / "unified", "shop") for c in (config, same))
+    assert second.documents["training"]["candidates"] == told["candidates"] == candidates
+    for name, tensor in own.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor), name
+    assert first.fingerprint == second.fingerprint
+    with pytest.raises(OtherBins, match=r"made for \[2, 3, 6, 10, 30\] bins, .* asks for \[3, 5\]; run from"):
+        train_calibrator(make_config(tmp_path / "more", {**changes, "bins": {"n_bins_candidates": [3, 5]}}))
+
+
+def test_a_run_on_another_runs_tables_leaves_them_alone_and_prefers_its_own(tmp_path: Path) -> None:
+    base, _ = train(tmp_path, NO_NETWORK, draw_rows(1000))
+    before = {path: path.read_bytes() for path in base.run_dir.rglob("*") if path.is_file()}
+    variant = make_config(tmp_path, NO_NETWORK | {"name": "variant", "inputs_from": str(base.run_dir)})
+    train_calibrator(variant)
+    assert {path: path.read_bytes() for path in base.run_dir.rglob("*") if path.is_file()} == before
+    assert not (variant.run_dir / "tables").exists()
+    np.testing.assert_array_equal(score(variant, FRESH), score(base, FRESH))
+    # own cells, of rows without a response, are read where they are
+    silent = draw_rows(1000)
+    silent["label"] = np.zeros_like(silent["label"])
+    elsewhere = make_config(tmp_path / "elsewhere", NO_NETWORK)
+    write_world(elsewhere, silent)
+    shutil.copytree(elsewhere.run_dir / "tables" / "logit_cells", variant.run_dir / "tables" / "logit_cells")
+    train_calibrator(variant)
+    assert np.all(score(variant, FRESH) < -3)
+
+
+def test_a_run_on_another_runs_tables_takes_its_predictor(tmp_path: Path) -> None:
+    changes = NO_NETWORK | {"input": {"score": None}}
+    base = make_config(tmp_path, changes)
+    write_world(base, draw_rows(500))
+    predictor = Predictor(2, [3], hidden=(4, 4, 4))
+    fingerprint = publish_artifact(
+        base.run_dir / "predictor", {"predictor": predictor.state_dict()}, {"predictor": predictor.hyper_parameters}
+    )
+    for table in ("logit_cells", "bin_statistics", "training_rows"):
+        write_fingerprint(base, table, fingerprint)
+    variant = make_config(tmp_path, changes | {"name": "variant", "inputs_from": str(base.run_dir)})
+    train_calibrator(variant)
+    model, artifact = load_model(variant.run_dir / "unified", "shop")
+    assert artifact.documents["origin"]["predictor_fingerprint"] == fingerprint
+    assert model.predictor is not None
+    for name, tensor in predictor.state_dict().items():
+        assert torch.equal(model.predictor.state_dict()[name], tensor)
+
+
+def test_the_network_stops_when_held_out_loss_does(tmp_path: Path) -> None:
+    # 400 rows and 60 epochs: without patience they would be learned by heart
+    eager = {"calibrator": {"auxiliary": {"epochs": 60, "patience": 2, "learning_rate": 0.05}}}
+    _, told = train(tmp_path, eager, draw_rows(400, hold_out_share=0.4))
+    for curve in told["loss_curves"].values():
+        losses = [epoch["held_out_loss"] for epoch in curve]
+        best = int(np.argmin(losses))
+        assert 0 < best < 50
+        assert len(losses) - 1 == best + 2
+
+
+@pytest.mark.parametrize("changes", [PAPER, NEUCALIB], ids=["paper", "neucalib"])
+def test_training_on_cells_is_training_on_rows(
+    tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 16,000 rows are 2,029 cells and labels; 400 steps either way (50 per epoch on rows)
+    monkeypatch.setattr(cell_passes, "MIN_STEPS_ON_CELLS", 400)
+    rows = draw_rows(16_000, hold_out_share=0.0)
+    auxiliary = {"enabled": False, "batch_size": 320, "learning_rate": 0.02}
+    losses: dict[bool, list[float]] = {False: [], True: []}
+    for of_cells in losses:
+        for seed in (7, 8):
+            own = {
+                **changes,
+                "seed": seed,
+                "calibrator": {**changes["calibrator"], "epochs": 8, "auxiliary": auxiliary},
+            }
+            config = make_config(tmp_path / f"{of_cells}-{seed}", own)
+            write_world(config, rows, rows_of_cells=of_cells)
+            train_calibrator(config)
+            losses[of_cells].append(log_loss(FRESH, score(config, FRESH)))
+            curve = load_model(config.run_dir / "unified", "shop")[1].documents["training"]["loss_curves"]
+            passed = next(iter(curve.values()))[-1]["rows"]
+            n_cells = len(cell_rows(rows)["label"])
+            # 8 epochs of 400/8 steps of 320 rows, in whole passes
+            assert passed == (n_cells * math.ceil(50 * 320 / n_cells) if of_cells else 16_000)
+    # over ten seeds rows and cells differ by less than .002, both gain .1 on the un-calibrated score
+    assert abs(np.mean(losses[True]) - np.mean(losses[False])) < 3e-3
+    gain = log_loss(FRESH, FRESH["uncalibrated_logit"]) - np.mean(losses[True])
+    assert gain > 0.07
+
+
+def test_steps_on_cells_do_not_depend_on_their_number(tmp_path: Path) -> None:
+    rows = draw_rows(300)
+    config = make_config(tmp_path, without_network(PAPER) | {"bins": PAPER["bins"]})
+    write_world(config, rows, rows_of_cells=True)
+    files = open_rows(config.run_dir / "tables" / "training_rows")
+    n_rows = len(cell_rows(rows)["label"])
+    assert files.rows == n_rows
+    for batch_size, epochs in ((64, 2), (4096, 8), (64, 1000)):
+        auxiliary = config.calibrator.auxiliary.model_copy(update={"batch_size": batch_size})
+        calibrator = config.calibrator.model_copy(update={"auxiliary": auxiliary, "epochs": epochs})
+        given = config.model_copy(update={"calibrator": calibrator})
+        taken, repeated = cell_passes.repeat_cells(given, files)
+        own_batch = taken.calibrator.auxiliary.batch_size
+        # no cell twice in a batch, the epochs asked for, at least one pass, whole passes, and about the steps wanted
+        assert own_batch == min(batch_size, n_rows)
+        assert taken.calibrator.epochs == epochs
+        assert repeated.rows % n_rows == 0
+        steps = epochs * repeated.rows / own_batch
+        one_pass = epochs * n_rows / own_batch
+        wanted = cell_passes.MIN_STEPS_ON_CELLS
+        assert max(wanted, one_pass) <= steps <= wanted + one_pass
+    # rows of samples are passed over once per epoch
+    other = make_config(tmp_path / "rows", without_network(PAPER) | {"bins": PAPER["bins"]})
+    write_world(other, rows)
+    files = open_rows(other.run_dir / "tables" / "training_rows")
+    assert cell_passes.repeat_cells(other, files) == (other, files)
+
+
+def test_rows_of_cells_are_no_rows_for_a_network(tmp_path: Path) -> None:
+    write_world(make_config(tmp_path, NEUCALIB), draw_rows(300), rows_of_cells=True)
+    with pytest.raises(MixedTables, match=r"made from logit cells, which have no features.*run from build_logit_cells"):
+        train_calibrator(make_config(tmp_path, NEUCALIB))
+
+
+@pytest.mark.parametrize("table", ["logit_cells", "bin_statistics", "training_rows"])
+def test_tables_of_other_rows_to_fit_on_are_refused(tmp_path: Path, table: str) -> None:
+    base = make_config(tmp_path)
+    write_world(base, draw_rows(200))
+    path = base.run_dir / "tables" / table / "_manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"fit_on": "train_and_dev"}))
+    changes = {"name": "variant", "inputs_from": str(base.run_dir), "calibrator": {"fit_on": "dev"}}
+    with pytest.raises(MixedTables, match=rf"{table} made with another calibrator\.fit_on than dev; run from"):
+        train_calibrator(make_config(tmp_path, changes))

@@ -109,3 +109,26 @@ def test_stacked_functions_are_found_at_fold_times_values_plus_id() -> None:
 def test_an_id_beyond_the_table_is_refused() -> None:
     with pytest.raises(IndexError, match="index 4 is out of bounds"):
         FunctionTable(draw_functions(0))(torch.tensor([4]), torch.zeros(1))
+
+
+def test_narrower_functions_are_padded_by_hand() -> None:
+    # one bin (0, 5)–(2, 6) beside two bins: bounds go on with +inf, knots with the last one
+    one = build_functions(BinBounds(np.array([[0.0, 2.0]]), np.array([1])), np.array([[5.0, 6.0]]))
+    two = build_functions(BinBounds(np.array([[0.0, 1.0, 2.0]]), np.array([2])), np.array([[0.0, 1.0, 4.0]]))
+    stacked = stack_functions((one, two))
+    np.testing.assert_array_equal(stacked.bin_bounds_VJ, [[0, 2, np.inf], [0, 1, 2]])
+    np.testing.assert_array_equal(stacked.knots_VJ, [[5, 6, 6], [0, 1, 4]])
+    assert stacked.n_bins_V.tolist() == [1, 2]
+    assert stacked.slope_lower_V.tolist() == [0.5, 1] and stacked.slope_upper_V.tolist() == [0.5, 3]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 1000))
+def test_stacking_functions_of_any_widths_changes_none_of_them(widths: list[int], seed: int) -> None:
+    folds = tuple(draw_functions(seed + i, n_bins=n_bins) for i, n_bins in enumerate(widths))
+    table = FunctionTable(stack_functions(folds))
+    assert table.bin_bounds_VJ.shape == (4 * len(folds), max(widths) + 1)
+    for fold, functions in enumerate(folds):
+        ids, logits = draw_logits(functions, seed)
+        found = table(torch.from_numpy(fold * 4 + ids), torch.from_numpy(logits)).numpy()
+        np.testing.assert_allclose(found, interpolate_numpy(functions, ids, logits), rtol=1e-12, atol=1e-12)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from adacalib.config import RunConfig
 from adacalib.manifest import TableMissing
 from adacalib.model.checkpoint import ArtifactError, fingerprint, load_artifact, publish_artifact
-from adacalib.model.features import FeatureEncoder
+from adacalib.model.features import EMBEDDING_START, FeatureEncoder
 from adacalib.model.predictor import Predictor, build_predictor, compute_log_loss, load_predictor
 from adacalib.model.row_files import StreamError
 from jobs import train_predictor
@@ -51,6 +51,17 @@ def test_any_mix_of_features_works(n_numbers: int, counts: list[int], n_rows: in
     numbers = torch.randn(n_rows, n_numbers) if n_numbers else None
     ids = torch.stack([torch.randint(count, (n_rows,)) for count in counts], dim=1) if counts else None
     assert encoder(numbers, ids).shape == (n_rows, encoder.width)
+
+
+def test_embeddings_start_small() -> None:
+    torch.manual_seed(4)
+    encoder = FeatureEncoder(1, [400, 900], 16)
+    for embedding in encoder.embeddings:
+        weights = embedding.weight.detach()
+        assert weights.std().item() == pytest.approx(EMBEDDING_START, rel=0.05)
+        assert abs(weights.mean().item()) < 0.01
+        assert embedding.weight.requires_grad
+    assert EMBEDDING_START == 0.1
 
 
 def test_ids_out_of_range_and_arrays_of_another_width() -> None:

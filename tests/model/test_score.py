@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.model import score
-from adacalib.model.checkpoint import ArtifactError
-from adacalib.model.score import ScoringError, build_scorer, score_batch
+from adacalib.model.checkpoint import ArtifactError, publish_artifact
+from adacalib.model.score import ScoringError, build_comparer, build_scorer, score_batch
 from adacalib.model.unified import UnifiedModel, publish_unified
-from tests.model.served_models import make_columns, make_model
+from tests.model.served_models import make_auxiliary, make_calibrator, make_columns, make_model
 
 RESULT = ("row", "uncalibrated_logit", "calibrated_logit", "calibrated_score")
 LISTS = ("predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids")
@@ -43,6 +43,7 @@ def make_batch(n_rows: int = 50) -> pa.RecordBatch:
 
 
 def publish(folder: Path, model: UnifiedModel) -> Path:
+    """The model as folder/unified."""
     publish_unified(folder / "unified", model, {}, {})
     return folder / "unified"
 
@@ -135,3 +136,65 @@ def test_ids_that_the_calibrator_does_not_know_are_refused(wrong: int) -> None:
 def test_a_scorer_needs_a_checkpoint_of_its_field(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="asked for town"):
         build_scorer(publish(tmp_path, make_model(predictor=False)), "town", RESULT)
+
+
+def test_checkpoints_are_compared_on_one_logit_by_hand(tmp_path: Path) -> None:
+    # id 2 at logit 0: .8 by the functions of both (test_by_hand), σ(.8) = .68997, whatever predictor is inside
+    directories = {
+        "p_with": publish(tmp_path / "with", make_model(predictor=True, auxiliary=False)),
+        "p_own": publish(tmp_path / "own", make_model(predictor=False, auxiliary=False)),
+    }
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "row": ["r"],
+            "uncalibrated_logit": pa.array([0.0], pa.float32()),
+            "field_value_id_shop": pa.array([2], pa.int32()),
+        }
+    )
+    (found,) = build_comparer(directories, "shop", ["p_own", "row", "p_with"])([batch])
+    assert found.schema.names == ["p_own", "row", "p_with"]
+    assert found.schema.types == [pa.float64(), pa.string(), pa.float64()]
+    by_hand = pytest.approx(0.68997, abs=1e-5)
+    assert found.to_pylist() == [{"p_own": by_hand, "row": "r", "p_with": by_hand}]
+
+
+def test_every_checkpoint_is_asked_about_the_batches_own_logit(tmp_path: Path) -> None:
+    networks = {"a": make_auxiliary(), "b": None, "c": make_auxiliary(embedding=False, takes_logit=False)}
+    directories = {
+        name: publish(
+            tmp_path / name, UnifiedModel(make_model(predictor=True).predictor, make_calibrator(network), "shop")
+        )
+        for name, network in networks.items()
+    }
+    compare = build_comparer(directories, "shop", ["uncalibrated_logit", *networks])
+    batch = make_batch()
+    found = pa.Table.from_batches(compare(iter([batch.slice(0, 0), batch.slice(0, 7), batch.slice(7)])))
+    columns = make_columns()
+    np.testing.assert_array_equal(found["uncalibrated_logit"].to_numpy(), columns["uncalibrated_logit"].numpy())
+    for name, network in networks.items():
+        ids, logit = columns["field_value_id"].long(), columns["uncalibrated_logit"]
+        with torch.no_grad():
+            expected = torch.sigmoid(make_calibrator(network)(ids, logit, columns)).numpy()
+        np.testing.assert_allclose(found[name].to_numpy(), expected, rtol=1e-6)
+    assert len({found[name].to_pylist()[3] for name in networks}) == 3
+
+
+def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
+    good = publish(tmp_path / "good", make_model(predictor=True))
+    predictor = make_model(predictor=True).predictor
+    assert predictor is not None
+    bare = tmp_path / "bare" / "predictor"
+    publish_artifact(bare, {"predictor": predictor.state_dict()}, {"predictor": predictor.hyper_parameters})
+    with pytest.raises(ArtifactError, match=r"bare/predictor: no calibrator inside; run train_calibrator"):
+        build_comparer({"good": good, "bare": bare}, "shop", ["good"])
+    with pytest.raises(ArtifactError, match="asked for town"):
+        build_comparer({"good": good}, "town", ["good"])
+    with pytest.raises(ArtifactError, match="nowhere"):
+        build_comparer({"good": good, "gone": tmp_path / "nowhere"}, "shop", ["good"])
+    compare = build_comparer({"good": good}, "shop", ["good", "key"])
+    with pytest.raises(ScoringError, match=r"column key is missing; the batch has .*uncalibrated_logit"):
+        list(compare([make_batch()]))
+    publish(tmp_path / "good", make_model(predictor=False))
+    score._load_once.cache_clear()  # as in a worker that starts later
+    with pytest.raises(ScoringError, match="replaced while its scores were computed"):
+        list(compare([make_batch()]))

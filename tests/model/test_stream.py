@@ -20,7 +20,7 @@ from petastorm.workers_pool.thread_pool import ThreadPool
 from petastorm.workers_pool.worker_base import WorkerBase
 
 from adacalib.manifest import TableMissing, read_manifest
-from adacalib.model.row_files import RowFiles, StreamError, deal_pieces, open_rows
+from adacalib.model.row_files import RowFiles, StreamError, deal_pieces, open_rows, repeat_rows
 from adacalib.model.stream import CompleteThreadPool, stream_batches
 from tests.model.toy_training import toy_columns, write_rows
 
@@ -202,6 +202,21 @@ def test_a_table_without_rows_gives_no_batch(tmp_path: Path) -> None:
     table = tmp_path / "t"
     write_rows(table, {"part=1/a.parquet": [3]})
     assert stream(open_rows(table, "part=0")) == []
+
+
+def test_repeated_files_are_passed_over_so_many_times(tmp_path: Path) -> None:
+    once = write_rows(tmp_path / "t", {"a.parquet": [10, 4], "b.parquet": [5]})
+    thrice = repeat_rows(once, 3)
+    assert (thrice.rows, thrice.name, thrice.origin) == (57, once.name, once.origin)
+    assert repeat_rows(once, 1) == once
+    for world_size in (1, 2):
+        seen = [
+            int(row_id)
+            for rank in range(world_size)
+            for batch in stream_batches(thrice, ["row_id"], 8, rank=rank, world_size=world_size, seed=3, epoch=1)
+            for row_id in batch.columns["row_id"]
+        ]
+        assert np.bincount(seen).tolist() == [3] * 19
 
 
 def test_partitions_and_hidden_files(tmp_path: Path) -> None:

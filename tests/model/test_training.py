@@ -22,7 +22,7 @@ from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.epoch_checkpoints import CheckpointMismatch, EpochRecord
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, open_rows
-from adacalib.model.training import NonFiniteLoss, TrainingPlan, TrainingResult, compute_mean_loss, train
+from adacalib.model.training import NonFiniteLoss, StepLoss, TrainingPlan, TrainingResult, compute_mean_loss, train
 from tests.model.toy_training import ToyModel, state_bytes, toy_columns, toy_loss, toy_plan, write_rows
 
 
@@ -230,6 +230,104 @@ def test_the_best_epoch_is_kept_and_may_be_the_start(tmp_path: Path, ranks: Rank
     result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
     assert result.chosen_epoch == 2
     assert module.c.item() == pytest.approx(0, abs=1e-4)
+
+
+def patient(folder: Path, patience: int | None, resume: bool = False, **changes: Any) -> TrainingPlan:
+    return resumable(folder, resume, **{"epochs": 9, "keeps_best_epoch": True, "patience": patience, **changes})
+
+
+def losses_by_script(script: list[float]) -> StepLoss:
+    """A held-out loss that ignores the module: the next of the script at each call (one batch, so one epoch)."""
+    remaining = iter(script)
+
+    def loss(module: nn.Module, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        weight = columns["weight"].sum()
+        return next(remaining) * weight, weight
+
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("script", "patience", "best", "last"),
+    [
+        ([5, 4, 3, 3.5, 3.2, 1], 2, 2, 4),  # ends before the 1 that would come
+        ([5, 4, 3, 3.5, 2, 2.5, 2.5, 2.5], 2, 4, 6),  # one epoch without gain is borne, and counting starts anew
+        ([5, 4, 3, 3.5, 2], 1, 2, 3),
+        ([5, 5, 5, 5], 2, 0, 2),  # as good is not better
+        ([5, 6, 7, 4, 3, 2, 2, 2, 2, 1], 3, 5, 8),
+        ([9, 8, 7, 6, 5, 4, 3, 2, 1, 0], 1, 9, 9),  # never without gain: all epochs
+        ([5, 6, 7, 8, 9, 10, 11, 12, 13, 4], None, 9, 9),  # no patience asked for: all epochs
+        ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14], 9, 0, 9),
+    ],
+)
+def test_training_ends_when_patience_does(
+    tmp_path: Path, ranks: Ranks, script: list[float], patience: int | None, best: int, last: int
+) -> None:
+    rows, held_out = write_rows(tmp_path / "t", {"a.parquet": [10]}), write_rows(tmp_path / "h", {"a.parquet": [1]})
+    # where c stands after each epoch, of a training without early end
+    path, module = [], Constant()
+    plan = toy_plan(tmp_path / "path", epochs=10)
+    train(module, squared_distance, rows, plan, ranks, on_epoch=lambda _: path.append(module.c.item()))
+    module = Constant()
+    loss = losses_by_script(script)
+    plan = patient(tmp_path, patience)
+    result = train(module, squared_distance, rows, plan, ranks, held_out=held_out, held_out_loss=loss)
+    assert [record.epoch for record in result.records] == list(range(last + 1))
+    assert [record.held_out_loss for record in result.records] == pytest.approx(script[: last + 1])
+    assert result.chosen_epoch == best
+    assert module.c.item() == path[best]
+
+
+def test_a_training_that_has_ended_trains_no_further_after_a_resume(tmp_path: Path, ranks: Ranks) -> None:
+    # c goes -.1, -.05, 0, .05, .1: the held-out row (id 0) prefers epoch 2, and patience ends at 4
+    rows, held_out = write_rows(tmp_path / "t", {"a.parquet": [10]}), write_rows(tmp_path / "h", {"a.parquet": [1]})
+
+    def run(resume: bool, stop_before: int) -> tuple[Constant, TrainingResult | None]:
+        def on_epoch(epoch: int) -> None:
+            assert epoch < 5
+            if epoch == stop_before:
+                raise KeyboardInterrupt
+
+        module = Constant(-0.1)
+        plan = patient(tmp_path, 2, resume)
+        try:
+            return module, train(module, squared_distance, rows, plan, ranks, held_out=held_out, on_epoch=on_epoch)
+        except KeyboardInterrupt:
+            return module, None
+
+    whole, result = run(resume=False, stop_before=99)
+    assert result is not None
+    assert [record.epoch for record in result.records] == [0, 1, 2, 3, 4]
+    assert (result.chosen_epoch, names(tmp_path)) == (2, ["epoch-00003", "epoch-00004"])
+    again, same = run(resume=True, stop_before=1)
+    assert same == result
+    assert state_bytes(again) == state_bytes(whole)
+    # cut off one epoch before the end, it ends there all the same
+    assert run(resume=False, stop_before=4)[1] is None
+    resumed, end = run(resume=True, stop_before=99)
+    assert end is not None and end.chosen_epoch == 2
+    assert [record.epoch for record in end.records] == [0, 1, 2, 3, 4]
+    assert state_bytes(resumed) == state_bytes(whole)
+    # more patience is another training
+    with pytest.raises(CheckpointMismatch, match="patience: 2 there, 3 here"):
+        train(Constant(-0.1), squared_distance, rows, patient(tmp_path, 3, True), ranks, held_out=held_out)
+
+
+def test_patience_means_nothing_where_the_last_epoch_is_kept(tmp_path: Path, ranks: Ranks) -> None:
+    rows, held_out = write_rows(tmp_path / "t", {"a.parquet": [10]}), write_rows(tmp_path / "h", {"a.parquet": [1]})
+    plan = patient(tmp_path, 1, epochs=4, keeps_best_epoch=False)
+    result = train(Constant(), squared_distance, rows, plan, ranks, held_out=held_out)
+    assert (len(result.records), result.chosen_epoch) == (5, 4)
+
+
+def test_two_ranks_end_at_the_same_epoch(two_ranks: list[dict[str, Any]]) -> None:
+    first, second = (result["patience"] for result in two_ranks)
+    assert first == second
+    # uneven shares; the held-out row group is on one rank alone, and both know its loss
+    losses = [held_out for _, held_out, _ in first["losses"]]
+    best = losses.index(min(losses))
+    assert first["chosen"] == best
+    assert len(losses) - 1 == best + 2 < 30
 
 
 def test_the_last_epoch_is_kept_otherwise(tmp_path: Path, ranks: Ranks) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import adacalib.stats
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(adacalib.stats.__path__))
-WITH_EXAMPLES = {"feature_encodings", "input_rows", "logit_cells", "samples"}
+WITH_EXAMPLES = {"feature_encodings", "logit_cells", "own_scores", "samples"}
 
 
 @pytest.mark.parametrize("name", MODULES)

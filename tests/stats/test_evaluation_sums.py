@@ -11,17 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from adacalib.cells.grouped_sums import GroupedSums
-from adacalib.stats.evaluation_sums import (
-    SCORE_CELLS_PER_LOGIT,
-    add_scores,
-    collect_cells,
-    count_score_cells,
-    score_column,
-    sum_by_group,
-)
+from adacalib.cells.evaluation import EvaluationSums, describe_methods, describe_reliability
+from adacalib.cells.grouped_sums import GroupedSums, MetricsError
+from adacalib.cells.metrics import ReferenceLevels
+from adacalib.stats.evaluation_sums import add_scores, collect_cells, score_column, sum_by_group, summarise_test
 from adacalib.stats.logit_cells import build_logit_cells
 from tests.assert_table import collect_rows
+from tests.oracle_metrics import auc
 from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
 METHODS = ("uncalibrated", "adacalib", "half")
@@ -99,26 +95,87 @@ def test_unseen_value_is_one_row_of_the_sums(spark: SparkSession) -> None:
     assert total(sums, sums.weight) == {(0, 1): 3.0, (1, 1): 1.0}
 
 
-def test_score_cells_by_hand(spark: SparkSession) -> None:
-    # adacalib: .25 throughout, logit -ln 3 = -1.0986 → cell floor(-1.0986 · 512) = -563
-    drawn = samples_by_hand([(1, 0.0, 1), (1, 0.001, 0), (2, 0.0, 1)]).assign(weight=[1.0, 2.0, 4.0])
-    rows = collect_rows(count_score_cells(score_rows(spark, drawn), "f", METHODS), ["method", "field_value_id"])
-    names = ("field_value_id", "cell", "weight", "response", "score_sum", "n_samples", "n_responses")
-    found = {method: [tuple(row[n] for n in names) for row in rows if row["method"] == method] for method in METHODS}
-    assert found["adacalib"] == [(1, -563, 3.0, 1.0, 0.75, 2, 1), (2, -563, 4.0, 4.0, 1.0, 1, 1)]
-    # un-calibrated: 0.001 · 512 = .512, so both samples of value 1 share cell 0
-    assert [row[:4] for row in found["uncalibrated"]] == [(1, 0, 3.0, 1.0), (2, 0, 4.0, 4.0)]
-    assert SCORE_CELLS_PER_LOGIT == 512
+def summarise(
+    spark: SparkSession, drawn: pd.DataFrame, *, has_truth: bool, shown: tuple[int, ...] = (), n_partitions: int = 2
+) -> EvaluationSums:
+    """The truth is .75 for a 1 and .25 for a 0."""
+    truth = F.when(F.col("label") == 1, 0.75).otherwise(0.25)
+    rows = score_rows(spark, drawn, n_partitions).withColumn("true_probability", truth)
+    cells = collect_cells(build_logit_cells(rows, make_values(spark), "f"), 4)
+    return summarise_test(rows, METHODS, "f", cells, 5, 3, has_truth, shown)
 
 
-def test_score_cells_keep_the_order_of_scores(spark: SparkSession) -> None:
-    drawn = draw_samples(200, seed=6)
-    rows = collect_rows(count_score_cells(score_rows(spark, drawn), "f", ["uncalibrated"]))
-    logit = drawn["uncalibrated_logit"].to_numpy(np.float64)
-    expected = pd.Series(np.floor(logit * 512 + 1e-9)).value_counts()
-    assert sum(row["n_samples"] for row in rows) == 200
-    by_cell = pd.Series({c: sum(r["n_samples"] for r in rows if r["cell"] == c) for c in {r["cell"] for r in rows}})
-    # a logit on a cell's edge may move by rounding of σ and back: the cumulated counts differ by one sample at most
-    grid = np.arange(-6 * 512, 6 * 512, 64)
-    found, wanted = (np.array([series[series.index < c].sum() for c in grid]) for series in (by_cell, expected))
-    assert np.max(np.abs(found - wanted)) <= 1
+def test_scored_samples_have_no_score_of_adacalib(spark: SparkSession) -> None:
+    rows = add_scores(make_samples(spark, samples_by_hand([(1, 0.0, 1)])), "f", {})
+    assert [name for name in rows.columns if name.startswith("score__")] == ["score__uncalibrated"]
+
+
+def test_truth_sums_by_hand(spark: SparkSession) -> None:
+    # one value, one cell: Σw·t = .75 + 3 · .25 = 1.5; |p − t| of adacalib (.25): .5 and 0; of un-calibrated (.5): .25
+    # throughout, times weight 4; of the truth itself 0
+    drawn = samples_by_hand([(1, 0.0, 1), (1, 0.0, 0)]).assign(weight=[1.0, 3.0])
+    sums = summarise(spark, drawn, has_truth=True)
+    assert sums.methods == (*METHODS, "truth")
+    grouped = sums.grouped
+    assert grouped.truth_sum is not None and grouped.truth_sum.sum() == 1.5
+    errors = {method: float(values.sum()) for method, values in grouped.truth_error_sums.items()}
+    assert (errors["adacalib"], errors["uncalibrated"], errors["truth"]) == (0.5, 1.0, 0.0)
+    assert grouped.score_sums["truth"].sum() == 1.5
+    # ln(.75) of the right class each, weights 1 and 3
+    assert grouped.log_loss_sums["truth"].sum() == pytest.approx(-4 * math.log(0.75))
+
+
+def test_truth_is_a_method_and_the_floor_of_every_other(spark: SparkSession) -> None:
+    sums = summarise(spark, draw_samples(300, seed=9), has_truth=True)
+    described = describe_methods(sums, ReferenceLevels(), 0.95)
+    truth = described["truth"]
+    assert (truth["truth_error"], truth["truth_field_rce"], truth["auc"], truth["field_auc"]) == (0.0, 0.0, 1.0, 1.0)
+    for method in (*METHODS, "truth"):
+        assert described[method]["field_rce_truth_floor"] == truth["field_rce"]
+        assert described[method]["field_rce_terciles_truth_floor"] == truth["field_rce_terciles"]
+    assert described["adacalib"]["truth_error"] > 0
+    assert len(described["adacalib"]["intervals"]["truth_error"]) == 2
+
+
+def test_without_truth_its_metrics_are_none(spark: SparkSession) -> None:
+    sums = summarise(spark, draw_samples(100, seed=9), has_truth=False)
+    assert sums.methods == METHODS and sums.grouped.truth_sum is None
+    metrics = describe_methods(sums, ReferenceLevels(), 0.95)["adacalib"]
+    names = ("truth_error", "truth_field_rce", "field_rce_truth_floor", "field_rce_terciles_truth_floor")
+    assert [metrics[name] for name in names] == [None] * 4
+
+
+def test_a_row_without_truth_among_others_is_refused(spark: SparkSession) -> None:
+    rows = score_rows(spark, samples_by_hand([(1, 0.0, 1), (1, 0.5, 0), (2, 0.0, 0)]))
+    cells = collect_cells(build_logit_cells(rows, make_values(spark), "f"), 4)
+    partly = rows.withColumn("true_probability", F.when(F.col("label") == 1, 0.5))
+    with pytest.raises(MetricsError, match="2 test samples have no true_probability"):
+        summarise_test(partly, METHODS, "f", cells, 5, 3, has_truth=True)
+
+
+def test_aucs_count_pairs_of_rows_on_any_partitioning(spark: SparkSession) -> None:
+    drawn = draw_samples(300, seed=7)
+    for n_partitions in (1, 5):
+        sums = summarise(spark, drawn, has_truth=False, n_partitions=n_partitions)
+        metrics = describe_methods(sums, ReferenceLevels(), 0.95)["uncalibrated"]
+        numerator = denominator = 0.0
+        for _, own in drawn.groupby("field_value_id_f"):
+            positives, negatives = (own["uncalibrated_logit"][own["label"] == label].tolist() for label in (1, 0))
+            numerator += len(own) * auc(positives, negatives)
+            denominator += len(own)
+        positives, negatives = (drawn["uncalibrated_logit"][drawn["label"] == label].tolist() for label in (1, 0))
+        assert metrics["field_auc_cell_error"] < 2e-3
+        assert metrics["field_auc"] == pytest.approx(numerator / denominator, abs=metrics["field_auc_cell_error"])
+        assert metrics["auc"] == pytest.approx(auc(positives, negatives), abs=metrics["auc_cell_error"])
+        assert metrics["field_auc_excluded_samples"] == 300 - denominator == 0
+
+
+def test_reliability_of_all_rows_and_of_the_values_asked_for(spark: SparkSession) -> None:
+    drawn = draw_samples(200, seed=8)
+    found = describe_reliability(summarise(spark, drawn, has_truth=False, shown=(2, 1)), ("adacalib",), (2, 1))
+    assert [curve["field_value_id"] for curve in found] == [None, 2, 1]
+    for curve in found:
+        own = drawn if curve["field_value_id"] is None else drawn[drawn["field_value_id_f"] == curve["field_value_id"]]
+        # a score of .25 throughout is one bin
+        assert curve["mean_score"] == [pytest.approx(0.25)] and curve["n_samples"] == [len(own)]
+        assert curve["response_rate"] == [pytest.approx(own["label"].mean())]

@@ -18,7 +18,9 @@ from tests.assert_table import assert_table, collect_rows
 
 
 def make_rows(spark: SparkSession, rows: list[list[float | None]], n_partitions: int = 2) -> DataFrame:
-    return spark.createDataFrame([(row,) for row in rows], "numeric array<double>").repartition(n_partitions)
+    return spark.createDataFrame([(row, 1.0) for row in rows], "numeric array<double>, weight double").repartition(
+        n_partitions
+    )
 
 
 def test_mean_and_scale_by_hand(spark: SparkSession) -> None:
@@ -51,8 +53,12 @@ def test_without_numeric_features_there_is_nothing(spark: SparkSession) -> None:
 
 def test_encodings_agree_with_numpy_on_any_partitioning(spark: SparkSession) -> None:
     x = np.random.default_rng(1).normal(50, 3, 200)
-    found = [learn_numeric_encodings(make_rows(spark, [[v] for v in x.tolist()], n), {"x": None}) for n in (1, 4)]
-    assert found[0] == found[1]
+    found = [
+        learn_numeric_encodings(make_rows(spark, [[v] for v in x.tolist()], n), {"x": None}, has_weights=has_weights)
+        for n in (1, 4)
+        for has_weights in (False, True)
+    ]
+    assert found[0] == found[1] == found[2] == found[3]
     assert found[0][0].mean == pytest.approx(x.mean(), rel=1e-6)
     assert found[0][0].scale == pytest.approx(x.std(), rel=1e-5)
 

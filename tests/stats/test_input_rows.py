@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from adacalib.config import RunConfig
 from adacalib.stats.input_rows import (
     build_input_rows,
-    compute_logit,
     filter_rows,
     find_array_lengths,
     find_input_faults,
     hash_columns,
 )
-from tests.assert_table import assert_table, collect_rows
+from tests.assert_table import collect_rows
 from tests.small_runs import make_config
 
-LOGIT_CLIP = math.log((1 - 1e-7) / 1e-7)
 SCHEMA = "id int, label double, score double, shop string, w double, day string, part string, x double, a array<double>"
 GOOD = (1.0, 0.5, "a", 1.0, "2024-01-01", "train", 1.0, [1.0, 2.0])
 
@@ -96,27 +93,45 @@ def test_good_row_by_hand(spark: SparkSession) -> None:
     assert (row["label"], row["weight"], str(row["date"]), row["row_key"]) == (1.0, 2.5, "2024-01-31", "0")
     assert row["own_logit"] == pytest.approx(1.0986123, abs=1e-7)
     assert (row["is_clipped"], row["given_split"], row["field__shop"]) == (False, "dev", "a")
+    # a tenth of the negatives kept: log-odds ln 3 + ln .1
+    sampled = collect_rows(
+        build_input_rows(raw, config_of(input={"negative_sampling_rate": 0.1}), {"x": None, "a": 2})
+    )[0]
+    assert sampled["own_logit"] == pytest.approx(math.log(0.3), abs=1e-6)
     assert row["numeric"] == [7.0, None, 3.0]
 
 
+TRUTH_FAULT = "true probability is outside [0, 1]"
+
+
 @pytest.mark.parametrize(
-    ("kind", "score", "logit", "clipped"),
+    ("truth", "reasons"),
     [
-        ("probability", 0.0, -LOGIT_CLIP, True),
-        ("probability", 1.0, LOGIT_CLIP, True),
-        ("probability", 1e-7, -LOGIT_CLIP, False),
-        ("probability", 0.5, 0.0, False),
-        ("logit", -40.0, -LOGIT_CLIP, True),
-        ("logit", 2.5, 2.5, False),
+        (0.0, []),
+        (1.0, []),
+        (0.25, []),
+        (None, ["true probability is null"]),
+        (math.nan, [TRUTH_FAULT]),
+        (math.inf, [TRUTH_FAULT]),
+        (1.0000001, [TRUTH_FAULT]),
+        (-1e-12, [TRUTH_FAULT]),
     ],
 )
-def test_scores_are_clipped_and_marked(
-    spark: SparkSession, kind: str, score: float, logit: float, clipped: bool
-) -> None:
-    config = config_of(input={"score_kind": kind})
-    row = collect_rows(build_input_rows(make_raw(spark, [change(1, score)]), config, {}))[0]
-    assert row["own_logit"] == pytest.approx(logit, abs=1e-6)
-    assert row["is_clipped"] is clipped
+def test_truth_is_a_probability(spark: SparkSession, truth: float | None, reasons: list[str]) -> None:
+    raw = make_raw(spark, [change(6, truth)])
+    row = collect_rows(build_input_rows(raw, config_of(input={"truth": "x"}, features={}), {}))[0]
+    assert row["reasons"] == reasons
+    if not reasons:
+        assert row["true_probability"] == truth
+    unasked = collect_rows(build_input_rows(raw, config_of(features={}), {}))[0]
+    assert (unasked["reasons"], unasked["true_probability"]) == ([], None)
+
+
+def test_test_only_is_a_condition_that_null_does_not_meet(spark: SparkSession) -> None:
+    raw = make_raw(spark, [change(6, value) for value in (1.0, 3.0, None)])
+    rows = collect_rows(build_input_rows(raw, config_of(split={"test_only": "x > 2"}), {}), ["row_key"])
+    assert [row["is_test_only"] for row in rows] == [False, True, False]
+    assert [row["is_test_only"] for row in collect_rows(build_input_rows(raw, config_of(), {}))] == [False] * 3
 
 
 def test_row_filter_drops_false_and_null(spark: SparkSession) -> None:
@@ -141,8 +156,16 @@ def test_fitting_table_has_no_fault(spark: SparkSession) -> None:
 
 def test_all_unfit_columns_are_listed_at_once(spark: SparkSession) -> None:
     config = config_of(
-        input={"label": "shop", "score": "skore", "weight": "a", "date": "w", "row_filter": "x +", "row_key": "a"},
-        split={"by": "column", "column": "x"},
+        input={
+            "label": "shop",
+            "score": "skore",
+            "weight": "a",
+            "date": "w",
+            "row_filter": "x +",
+            "row_key": "a",
+            "truth": "part",
+        },
+        split={"by": "column", "column": "x", "test_only": "w"},
         fields=["a", "town"],
         features={"numeric": {"n": "shop"}, "categorical": ["a"]},
     )
@@ -154,7 +177,9 @@ def test_all_unfit_columns_are_listed_at_once(spark: SparkSession) -> None:
         "input.weight: 'a' is array<double>, expected a number",
         "input.date: 'w' is double, expected a date",
         "input.row_key: 'a' is array<double>, expected a plain value",
+        "input.truth: 'part' is string, expected a number",
         "split.column: 'x' is double, expected text",
+        "split.test_only: 'w' is double, expected a condition",
         "fields: '`a`' is array<double>, expected a plain value",
         "fields: '`town`': .*UNRESOLVED_COLUMN.*`town`",
         "features.numeric.n: 'shop' is string, expected a number or an array of numbers",
@@ -174,10 +199,3 @@ def test_hash_tells_rows_apart_and_knows_no_column_order(spark: SparkSession) ->
     turned = raw.select("r", "q", "p")
     assert [row.h for row in turned.select(hash_columns(turned, 0).alias("h")).collect()] == hashes
     assert [row.h for row in raw.select(hash_columns(raw, 1).alias("h")).collect()] != hashes
-
-
-def test_logit_agrees_with_numpy(spark: SparkSession) -> None:
-    scores = [1e-7, 0.001, 0.3, 0.5, 0.999, 1 - 1e-7]
-    table = spark.createDataFrame([(p,) for p in scores], "p double").select("p", compute_logit(F.col("p")).alias("s"))
-    expected = [{"p": p, "s": math.log(p / (1 - p))} for p in scores]
-    assert_table(table, expected, ["p"], rtol=1e-9, atol=1e-12)

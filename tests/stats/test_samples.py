@@ -16,6 +16,7 @@ from adacalib.stats.feature_encodings import NumericEncoding
 from adacalib.stats.field_values import assign_value_ids
 from adacalib.stats.samples import (
     assign_sample_ids,
+    assign_split,
     build_samples,
     count_samples,
     find_empty_splits,
@@ -29,8 +30,8 @@ from tests.small_runs import make_config
 DAY = date(2024, 3, 1)
 
 
-def days(*counts: int) -> list[tuple[date]]:
-    return [(DAY + timedelta(days=i),) for i, count in enumerate(counts) for _ in range(count)]
+def days(*counts: int) -> list[tuple[date, float]]:
+    return [(DAY + timedelta(days=i), 1.0) for i, count in enumerate(counts) for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +49,21 @@ def test_split_dates_by_hand(
     spark: SparkSession, counts: tuple[int, ...], shares: tuple[float, float, float], last_train: int, last_dev: int
 ) -> None:
     split = SplitConfig(by="date", train=shares[0], dev=shares[1], test=shares[2])
-    rows = spark.createDataFrame(days(*counts), "date date")
+    rows = spark.createDataFrame(days(*counts), "date date, weight double")
     assert find_split_dates(rows, split) == (DAY + timedelta(days=last_train), DAY + timedelta(days=last_dev))
 
 
+def test_split_dates_count_weights_not_rows(spark: SparkSession) -> None:
+    # weights of the days 1, 1, 8: by rows the third day would begin behind train's 60 %, by weight it begins at 20 %
+    rows = spark.createDataFrame(
+        [(DAY + timedelta(days=i), w) for i, w in enumerate((1.0, 1.0, 8.0))], "date date, weight double"
+    )
+    assert find_split_dates(rows, SplitConfig(by="date")) == (DAY + timedelta(days=2), DAY + timedelta(days=2))
+    assert find_split_dates(rows.withColumn("weight", F.lit(1.0)), SplitConfig(by="date"))[0] == DAY + timedelta(days=1)
+
+
 def test_date_split_is_closed_at_its_ends(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(days(1, 1, 1, 1), "date date")
+    rows = spark.createDataFrame(days(1, 1, 1, 1), "date date, weight double")
     found = rows.select("date", split_by_date(F.col("date"), DAY, DAY + timedelta(days=2)).alias("s"))
     assert [row["s"] for row in collect_rows(found, ["date"])] == ["train", "dev", "dev", "test"]
 
@@ -78,6 +88,27 @@ def test_split_without_dev_has_none(spark: SparkSession) -> None:
     assert {row.s for row in found.collect()} == {"train", "test"}
 
 
+@pytest.mark.parametrize("by", ["hash", "date", "column"])
+def test_rows_of_test_only_go_to_test_and_move_no_other_row(spark: SparkSession, by: str) -> None:
+    # 40 rows of 10 days, column p in turn; every third row is for the future only
+    rows = spark.range(40).select(
+        F.col("id").alias("sample_id"),
+        F.date_add(F.lit(DAY), (F.col("id") / 4).cast("int")).alias("date"),
+        F.element_at(F.array(F.lit("train"), F.lit("dev")), (F.col("id") % 2 + 1).cast("int")).alias("given_split"),
+        (F.col("id") % 3 == 0).alias("is_test_only"),
+        F.lit(1.0).alias("weight"),
+    )
+    split = SplitConfig(by=by, column="p" if by == "column" else None, test_only="given")  # type: ignore[arg-type]
+    without = {
+        r.sample_id: r.split for r in assign_split(rows.withColumn("is_test_only", F.lit(False)), split, 7).collect()
+    }
+    found = {r.sample_id: r.split for r in assign_split(rows, split, 7).collect()}
+    assert found == {i: "test" if i % 3 == 0 else without[i] for i in range(40)}
+    assert {without[i] for i in range(0, 40, 3)} >= {"train", "dev"}  # some would have gone elsewhere
+    if by == "date":  # 6 of 10 days are train, 2 dev
+        assert without == {i: "train" if i < 24 else "dev" if i < 32 else "test" for i in range(40)}
+
+
 def test_sample_ids_are_unique_where_rows_repeat_and_hashes_collide(spark: SparkSession) -> None:
     # hash 255 occurs 3 times, two of them with another second hash: a collision keeps its order of the second hash
     rows = spark.createDataFrame(
@@ -95,13 +126,14 @@ def test_sample_ids_are_unique_where_rows_repeat_and_hashes_collide(spark: Spark
 
 
 INPUT = (
-    "sample_id string, row_key string, label double, weight double, date date, own_logit float, split string, "
-    "field__shop string, field__town string, category__kind string, numeric array<double>"
+    "sample_id string, row_key string, label double, weight double, date date, true_probability double, "
+    "own_logit float, split string, field__shop string, field__town string, category__kind string, "
+    "numeric array<double>"
 )
 ROWS = [
-    ("1-1", None, 1.0, 1.0, None, 0.5, "train", "a", "t", "u", [10.0, 1.0]),
-    ("2-1", "k", 0.0, 2.0, DAY, -0.5, "dev", "a", None, None, [None, 3.0]),
-    ("3-1", None, 1.0, 1.0, None, 0.0, "test", "new", "t", "new", [8.0, 2.0]),
+    ("1-1", None, 1.0, 1.0, None, 0.75, 0.5, "train", "a", "t", "u", [10.0, 1.0]),
+    ("2-1", "k", 0.0, 2.0, DAY, None, -0.5, "dev", "a", None, None, [None, 3.0]),
+    ("3-1", None, 1.0, 1.0, None, 0.0, 0.0, "test", "new", "t", "new", [8.0, 2.0]),
 ]
 
 
@@ -123,13 +155,14 @@ def test_samples_by_hand(spark: SparkSession) -> None:
     table = build_samples(rows, value_ids, encodings, config, broadcast=True)
     check_schema(table.schema, samples_schema(config.fields), "samples")
     names = (
-        "sample_id", "row_key", "label", "weight", "date", "field_value_id_shop", "field_value_id_town", "own_logit",
+        "sample_id", "row_key", "label", "weight", "date", "true_probability", "field_value_id_shop",
+        "field_value_id_town", "own_logit",
         "predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids", "split",
     )  # fmt: skip
     expected = [
-        ("1-1", None, 1, 1.0, None, 1, 2, 0.5, [], [2], [0.0], [2], "train"),
-        ("2-1", "k", 0, 2.0, DAY, 1, 1, -0.5, [], [1], [1.0], [1], "dev"),
-        ("3-1", None, 1, 1.0, None, 0, 2, 0.0, [], [0], [0.5], [0], "test"),
+        ("1-1", None, 1, 1.0, None, 0.75, 1, 2, 0.5, [], [2], [0.0], [2], "train"),
+        ("2-1", "k", 0, 2.0, DAY, None, 1, 1, -0.5, [], [1], [1.0], [1], "dev"),
+        ("3-1", None, 1, 1.0, None, 0.0, 0, 2, 0.0, [], [0], [0.5], [0], "test"),
     ]
     assert_table(table, [dict(zip(names, row, strict=True)) for row in expected], ["sample_id"])
 

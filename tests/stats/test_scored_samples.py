@@ -22,12 +22,17 @@ SCHEMA = schemas.scored_samples(["f"])
 def test_own_logit_becomes_the_uncalibrated_one(spark: SparkSession) -> None:
     drawn = draw_samples(20)
     samples = make_samples(spark, drawn).withColumnRenamed("uncalibrated_logit", "own_logit").withColumns(
-        {"row_key": F.lit(None).cast("string"), "predictor_features": F.array().cast("array<float>")}
+        {
+            "row_key": F.lit(None).cast("string"),
+            "true_probability": F.col("own_logit") / F.lit(8.0),
+            "predictor_features": F.array().cast("array<float>"),
+        }
     )  # fmt: skip
     scored = take_own_scores(samples, ["f"])
     schemas.check_schema(scored.schema, SCHEMA, "scored_samples")
     found = {row["sample_id"]: row["uncalibrated_logit"] for row in collect_rows(scored)}
     assert found == dict(zip(drawn["sample_id"], map(float, drawn["uncalibrated_logit"]), strict=True))
+    assert all(row["true_probability"] == row["uncalibrated_logit"] / 8 for row in collect_rows(scored))
 
 
 def test_batches_pass_through_the_scorer_once(spark: SparkSession) -> None:

@@ -1,15 +1,19 @@
-"""Training rows: spread and ordered by a seeded hash."""
+"""Training rows, of samples and of logit cells: spread and ordered by a seeded hash."""
 
 from __future__ import annotations
 
+from datetime import date
+
 import numpy as np
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from adacalib.schemas import TRAINING_ROWS, check_schema
-from adacalib.stats.training_rows import build_training_rows
+from adacalib.stats.logit_cells import build_logit_cells
+from adacalib.stats.training_rows import build_cell_rows, build_training_rows
 from tests.assert_table import collect_rows
-from tests.stats.small_samples import draw_samples, make_samples
+from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
 
 def build(rows: DataFrame, seed: int = 5, n_files: int = 4) -> DataFrame:
@@ -75,3 +79,65 @@ def test_fold_is_the_one_of_the_cells(spark: SparkSession) -> None:
     )
     expected = {row["i"]: row["fold"] for row in collect_rows(by_rule)}
     assert {row["auxiliary_features"][0]: row["fold"] for row in collect_rows(build(samples))} == expected
+
+
+def build_cells(spark: SparkSession, drawn: pd.DataFrame, n_partitions: int = 2) -> DataFrame:
+    """The logit_cells table of field f, four folds, and rows of another field that nobody may read."""
+    cells = build_logit_cells(make_samples(spark, drawn, n_partitions), make_values(spark), "f", n_folds=4, seed=5)
+    return cells.unionByName(cells.withColumn("field", F.lit("g"))).repartition(n_partitions)
+
+
+def on_days(drawn: pd.DataFrame, n_days: int = 3) -> pd.DataFrame:
+    return drawn.assign(date=[date(2024, 5, 1 + i % n_days) for i in range(len(drawn))])
+
+
+def test_cell_rows_by_hand(spark: SparkSession) -> None:
+    # cell 16 of value 1: two responses and one non-response; cell -1 of value 2: responses alone, so one row
+    drawn = samples_by_hand(
+        [(1, 0.5, 1), (1, 0.515625, 0), (1, 0.53125 - 2**-10, 1), (2, -(2**-6), 1), (2, -(2**-6), 1)]
+    )
+    drawn["weight"] = [2.0, 1.0, 0.5, 3.0, 0.25]
+    table = build_cell_rows(build_cells(spark, on_days(drawn)), "f", seed=5, n_files=2)
+    check_schema(table.schema, TRAINING_ROWS, "training_rows")
+    rows = sorted(
+        (row["field_value_id"], row["label"], row["weight"], row["uncalibrated_logit"]) for row in collect_rows(table)
+    )
+    # (2·.5 + .515625 + .5·(.53125 - 2^-10))/3.5, one logit for both labels of a cell
+    mean = np.float32((1.0 + 0.515625 + 0.5 * (0.53125 - 2**-10)) / 3.5)
+    assert rows == [(1, 0, 1.0, mean), (1, 1, 2.5, mean), (2, 1, 3.25, -(2**-6))]
+    rest = {(row["fold"], row["hold_out"], len(row["auxiliary_features"])) for row in collect_rows(table)}
+    assert rest == {(0, 0, 0)}
+    assert all(row["auxiliary_category_ids"] == [] for row in collect_rows(table))
+
+
+def test_cell_rows_weigh_what_the_samples_of_value_and_label_weigh(spark: SparkSession) -> None:
+    drawn = on_days(draw_samples(500, weighted=True))
+    rows = pd.DataFrame(collect_rows(build_cell_rows(build_cells(spark, drawn), "f", seed=5, n_files=3)))
+    own = drawn.rename(columns={"field_value_id_f": "field_value_id"})
+    own["cell"], rows["cell"] = (np.floor(32 * part["uncalibrated_logit"].astype(float)) for part in (own, rows))
+    for keys in (["field_value_id", "label"], ["field_value_id", "label", "cell"]):
+        expected, found = (part.groupby(keys)["weight"].sum() for part in (own, rows))
+        pd.testing.assert_series_equal(found, expected, check_dtype=False, check_index_type=False)
+    # one row per cell and label, none without a sample
+    assert not rows.duplicated(["field_value_id", "label", "cell"]).any()
+    assert len(rows) == len(own.groupby(["field_value_id", "label", "cell"])) < len(own)
+    assert (rows["weight"] > 0).all()
+
+
+def test_cell_rows_lie_in_the_same_files_on_any_partitioning(spark: SparkSession) -> None:
+    drawn = on_days(draw_samples(400))
+
+    def list_cell_files(n_partitions: int, seed: int = 5) -> list[list[tuple[float, ...]]]:
+        table = build_cell_rows(build_cells(spark, drawn, n_partitions), "f", seed=seed, n_files=3)
+        plain = table.select("field_value_id", "label", "weight", "uncalibrated_logit")
+        return plain.rdd.mapPartitions(lambda part: [[tuple(row) for row in part]]).collect()
+
+    files = list_cell_files(1)
+    assert files == list_cell_files(5)
+    assert len(files) == 3
+    assert all(len(part) > 60 for part in files)
+    # each file a random sample: no order of values, labels or logits is left in it
+    for part in files:
+        order = np.arange(len(part))
+        assert all(abs(np.corrcoef(order, [row[i] for row in part])[0, 1]) < 0.35 for i in (0, 1, 3))
+    assert list_cell_files(1, seed=6) != files

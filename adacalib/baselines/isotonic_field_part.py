@@ -1,0 +1,62 @@
+"""Isotonic + offset in the form that the auxiliary network is trained on: the fair opponent of AdaCalib's functions.
+
+With the same network, the same folds and the same re-level behind it, what is left of a difference is the functions'.
+Shape letters: V field values, J knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from adacalib.baselines.isotonic_offset import IsotonicOffset, fit_isotonic_offset
+from adacalib.cells.functions import BinFunctions
+from adacalib.cells.logit_cells import CELLS_PER_LOGIT, LogitCells, compute_mean_label
+from adacalib.cells.out_of_fold import FieldFit, leave_fold_out
+
+
+def fit_isotonic_field_part(cells: LogitCells, folds: Sequence[LogitCells]) -> FieldFit:
+    """Fits isotonic + offset on all cells and, per fold, on the cells of the other folds.
+
+    Args:
+        cells: logit cells of train ∪ dev.
+        folds: cells of each fold (`deal_folds`); empty for the full fit only.
+
+    Raises:
+        NoCellsError: there are no cells, or a fold holds all of them.
+    """
+    full = fit_isotonic_offset(cells)
+    others = (fit_isotonic_offset(leave_fold_out(folds, fold)) for fold in range(len(folds)))
+    mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
+    return FieldFit(
+        functions=build_isotonic_functions(full),
+        fold_functions=tuple(build_isotonic_functions(other) for other in others),
+        level_V=full.level_V,
+        weight_V=cells.sum_by_value(cells.weight),
+        mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
+        chosen="robust",
+        diagnostics={"tau_level": full.tau, "n_cells": len(cells), "n_curve_knots": len(full.isotonic.rate_knots)},
+    )
+
+
+def build_isotonic_functions(fitted: IsotonicOffset) -> BinFunctions:
+    """The same function per field value, raised by the value's level: V × J knots, J as many as isotonic has.
+
+    Linear in log-odds between two blocks, where `IsotonicOffset.predict` is linear in probability; a gap between
+    blocks is a cell or two wide, so the two differ little, and not at all on a block.
+    """
+    isotonic = fitted.isotonic
+    bounds_J, first_J = np.unique(isotonic.logit_knots, return_index=True)
+    rate_J = np.clip(isotonic.rate_knots[first_J], isotonic.lowest_rate, isotonic.highest_rate)
+    knots_J = np.log(rate_J) - np.log1p(-rate_J)
+    if len(bounds_J) == 1:  # one cell only: a flat bin of its width
+        bounds_J, knots_J = bounds_J[0] + np.array([0.0, 1 / CELLS_PER_LOGIT]), np.repeat(knots_J, 2)
+    n_values = len(fitted.level_V)
+    return BinFunctions(
+        bin_bounds_VJ=np.tile(bounds_J, (n_values, 1)),
+        knots_VJ=knots_J + fitted.level_V[:, None],
+        n_bins_V=np.full(n_values, len(bounds_J) - 1),
+        slope_lower_V=np.zeros(n_values),
+        slope_upper_V=np.zeros(n_values),
+    )

@@ -1,0 +1,123 @@
+"""AdaCalib with one part taken out at a time: the paper's Table 2, then every part of robust mode.
+
+Reads  the raw table of `input`.
+Writes runs/NAME/ablate/seed_S   tables, checkpoints and result of each seed
+       runs/NAME/ablate.json     every metric of every row per seed, and its difference to the full calibrator
+       runs/NAME/ablate.html     the table and its picture
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from adacalib import io
+from adacalib.cells.seeds import compute_paired_p
+from adacalib.config import CalibratorConfig, RunConfig
+from adacalib.report.comparison import draw_ablation, render_ablation
+from jobs.compare import LEVELS, METRICS
+from jobs.experiments import Variant, collect, list_shared_settings, run_seeds, write_page
+
+FULL = {"paper": "paper_full", "robust": "robust_full"}
+"""The row that the others of a mode are held against."""
+
+
+def run(config: RunConfig, n_seeds: int, console: Console, *, resume: bool = False) -> dict[str, Any]:
+    """Runs the ablation, writes its files and gives the document of ablate.json."""
+    variants = list_variants(config)
+    results = run_seeds(config, variants, {}, n_seeds=n_seeds, folder="ablate", resume=resume, console=console)
+    document = summarise(config, results, {name: variant.label for name, variant in variants.items()})
+    for key, told in {"pooled_share": "pooled_share", "embedding_kept": "field_value_embedding"}.items():
+        document[key] = _read_training(config, variants, document["seeds"], told)
+    io.write_json(config.run_dir / "ablate.json", document)
+    pictures = draw_ablation(document)
+    write_page(config, "ablate.html", render_ablation(document, pictures), pictures)
+    return document
+
+
+def list_variants(config: RunConfig) -> dict[str, Variant]:
+    """Table 2 in paper mode (each row takes one part more out), then robust mode with one part changed at a time.
+
+    What the configuration itself has changed already is left out: it would be the full calibrator once more.
+    """
+    settings, shared = config.calibrator, list_shared_settings(config)
+    own = settings if settings.mode == "robust" else CalibratorConfig.model_validate(shared)
+    rows = _list_paper_rows(shared, config.has_auxiliary_network)
+    full = own.model_dump(mode="json")
+    robust = _list_robust_rows(full, config.has_auxiliary_network, config.input.date is not None)
+    return rows | {name: row for name, row in robust.items() if name == FULL["robust"] or row.calibrator != full}
+
+
+def _list_paper_rows(shared: dict[str, Any], has_network: bool) -> dict[str, Variant]:
+    full = shared | {"mode": "paper"}
+    without = full | {"auxiliary": shared["auxiliary"] | {"enabled": False}}
+    fixed = without | {"adaptive_binning": False}
+    shared = fixed | {"adaptive_function": False}
+    rows = {
+        "paper_full": Variant("AdaCalib as published", full),
+        "paper_no_auxiliary": Variant("− auxiliary network", without),
+        "paper_fixed_bins": Variant("− adaptive binning", fixed),
+        "paper_one_function": Variant("− adaptive function", shared),
+        "paper_free_knots": Variant("− posterior guidance", shared | {"posterior_guidance": False}),
+    }
+    return rows if has_network else {name: row for name, row in rows.items() if name != "paper_no_auxiliary"}
+
+
+def _list_robust_rows(full: dict[str, Any], has_network: bool, has_dates: bool) -> dict[str, Variant]:
+    def network(**changes: Any) -> dict[str, Any]:
+        return full | {"auxiliary": full["auxiliary"] | changes}
+
+    rows = {
+        "robust_full": Variant("robust mode", full),
+        "robust_no_level": Variant("− empirical-Bayes level", full | {"value_level": False}),
+        "robust_no_slope": Variant("− slope", full | {"value_slope": False}),
+        "robust_no_shape": Variant("− shape", full | {"value_shape": False}),
+        "robust_no_bin_shift": Variant("− bin shifts", full | {"bin_shrinkage": False}),
+        "robust_residual": Variant("+ residual network", full | {"residual_network": True}),
+        "robust_no_re_level": Variant("− re-level", full | {"re_level": False}),
+        "robust_not_monotone": Variant("− hard monotone", full | {"hard_monotone": False}),
+        "robust_always": Variant("− do no harm", full | {"do_no_harm": False}),
+        "robust_dev_only": Variant("dev alone", full | {"fit_on": "dev"}),
+    }
+    if has_dates:
+        rows["robust_no_drift"] = Variant("− drift evidence", full | {"drift_evidence": False})
+    if has_network:
+        rows |= {
+            "robust_no_auxiliary": Variant("− auxiliary network", network(enabled=False)),
+            "robust_in_sample": Variant("− out-of-fold input", network(out_of_fold=False)),
+            "robust_embedding_off": Variant("embedding off", network(field_value_embedding="off")),
+            "robust_embedding_on": Variant("embedding on", network(field_value_embedding="on")),
+        }
+    return rows
+
+
+def summarise(config: RunConfig, results: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, Any]:
+    """The document of ablate.json, less what is read from the checkpoints."""
+    names = [name for name in results[0]["methods"] if name != "truth"]
+    metrics = {name: {metric: collect(results, name, metric) for metric in METRICS} for name in names}
+    return {
+        "name": config.name,
+        "field": config.field,
+        "seeds": [result["seed"] for result in results],
+        "n_test": results[0]["n_test"],
+        "n_fit": results[0]["n_fit"],
+        "labels": {"uncalibrated": "N/A", **labels},
+        "methods": metrics,
+        "p_value_log_loss": {
+            name: compute_paired_p(metrics[name]["log_loss"], metrics[FULL[name.split("_")[0]]]["log_loss"])
+            for name in labels
+        },
+        **{key: collect(results, "uncalibrated", metric) for key, metric in LEVELS.items()},
+    }
+
+
+def _read_training(config: RunConfig, names: Iterable[str], seeds: Sequence[int], key: str) -> dict[str, list[Any]]:
+    """What the trainings of robust rows told, per seed; None where one had nothing to tell."""
+    folder = config.run_dir / "ablate"
+    return {
+        name: [io.read_json(folder / f"seed_{seed}" / name / "unified" / "training.json").get(key) for seed in seeds]
+        for name in names
+        if name.startswith("robust_")
+    }
