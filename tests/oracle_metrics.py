@@ -12,14 +12,14 @@ Row = dict[str, Any]
 
 
 def tercile_of_each_row(rows: list[Row]) -> list[int]:
-    """floor(3 · mid-rank / n), the mid-rank of a row's cell among the rows of its value."""
+    """floor(3 · mid-rank / n), the mid-rank of a row's cell among the rows of its value; a tie goes to the upper third."""
     result = []
     for row in rows:
         same = [other for other in rows if other["value"] == row["value"]]
         below = sum(other["weight"] for other in same if other["cell"] < row["cell"])
         tied = sum(other["weight"] for other in same if other["cell"] == row["cell"])
         total = sum(other["weight"] for other in same)
-        result.append(min(2, math.floor(3 * (below + tied / 2) / total)))
+        result.append(min(2, math.floor(3 * (below + tied / 2) / total + 1e-9)))
     return result
 
 
