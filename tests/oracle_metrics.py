@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def tercile_of_each_row(rows: list[Row]) -> list[int]:
-    """floor(3 · mid-rank / n), the mid-rank of a row's cell among the rows of its value; a tie goes to the upper third."""
+    """floor(3 · mid-rank / n), the mid-rank of a row's cell among its value's; a tie goes to the upper third."""
     result = []
     for row in rows:
         same = [other for other in rows if other["value"] == row["value"]]
