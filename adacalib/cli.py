@@ -194,8 +194,8 @@ def ablate(
 ) -> None:
     """Take AdaCalib's parts out one at a time: the paper's Table 2, then every part of robust mode.
 
-    Reads the input that the configuration names. Writes runs/NAME/ablate.json and runs/NAME/ablate/seed_S; prints the
-    table.
+    Reads the input that the configuration names. Writes runs/NAME/ablate.json, ablate.html and
+    runs/NAME/ablate/seed_S; prints the table.
     """
     with _messages(verbose):
         _start_logging()
