@@ -200,7 +200,7 @@ class _Loop:
     def next_state(self, state: EpochState, progress: Progress) -> EpochState:
         epoch = state.epoch + 1
         seed_rank(self.ranks, self.plan.seed, epoch)
-        record = self._run_epoch(epoch, progress)
+        record, evaluated = self._run_epoch(epoch, progress)
         progress.end_epoch(record)
         is_best = record.held_out_loss is not None and (
             state.best_loss is None or record.held_out_loss < state.best_loss
@@ -209,7 +209,7 @@ class _Loop:
             epoch=epoch,
             module=_copy(self.module),
             optimizer=EpochState.flatten_optimizer(self.optimizer.state_dict()["state"]),
-            best_module=_copy(self.module) if is_best else state.best_module,
+            best_module=evaluated if is_best else state.best_module,
             best_epoch=epoch if is_best else state.best_epoch,
             best_loss=record.held_out_loss if is_best else state.best_loss,
             records=(*state.records, record),
@@ -220,10 +220,12 @@ class _Loop:
             return None
         return compute_mean_loss(self.module, self.held_out_loss, self.held_out, self.plan, self.ranks)
 
-    def _run_epoch(self, epoch: int, progress: Progress) -> EpochRecord:
+    def _run_epoch(self, epoch: int, progress: Progress) -> tuple[EpochRecord, dict[str, Tensor]]:
+        """One epoch; gives its record and the state whose held-out loss stands in it."""
         self.module.train()
         started, waited = time.monotonic(), 0.0
         sums = np.zeros(3)
+        mean = _MeanOfSteps(self.module) if self.plan.keeps_best_epoch else None
         batches = stream_plan(self.rows, self.plan, self.ranks, epoch)
         progress.start_epoch(epoch, self._count_steps(epoch))
         while True:
@@ -234,12 +236,20 @@ class _Loop:
             if step is None:
                 break
             sums += step
+            if mean is not None:
+                mean.add()
             seconds = time.monotonic() - started
             progress.step(step[1] / step[2], int(sums[0]), seconds, waited / seconds)
         n_rows, loss, weight = sums
         check_rows(self.rows, int(n_rows))
         seconds = time.monotonic() - started
-        return EpochRecord(epoch, float(loss / weight), self._held_out_loss(), int(n_rows), seconds, waited / seconds)
+        reached = _copy(self.module)
+        if mean is not None:
+            mean.apply()
+        evaluated = _copy(self.module)
+        record = EpochRecord(epoch, float(loss / weight), self._held_out_loss(), int(n_rows), seconds, waited / seconds)
+        self.module.load_state_dict(reached)
+        return record, evaluated
 
     def _take_step(self, batch: Batch | None) -> np.ndarray[Any, Any] | None:
         """One step on all ranks; gives global (rows, loss, weight), or None, without moving, when no rank has rows."""
@@ -262,6 +272,28 @@ class _Loop:
         dealt = deal_pieces(self.rows, self.ranks.world_size, self.plan.seed, epoch)
         most = max(sum(piece.rows for piece in pieces) for pieces in dealt)
         return math.ceil(most / self.plan.rank_batch_size(self.ranks))
+
+
+class _MeanOfSteps:
+    """The mean of a module's parameters over the steps of an epoch: most of the noise that single steps leave is gone.
+
+    Source: Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = list(module.parameters())
+        self.sums = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.parameters]
+        self.n_steps = 0
+
+    def add(self) -> None:
+        self.n_steps += 1
+        for total, parameter in zip(self.sums, self.parameters, strict=True):
+            total += parameter.detach()
+
+    def apply(self) -> None:
+        with torch.no_grad():
+            for total, parameter in zip(self.sums, self.parameters, strict=True):
+                parameter.copy_(total / self.n_steps)
 
 
 def _is_over(state: EpochState, plan: TrainingPlan) -> bool:

@@ -44,8 +44,9 @@ class TrainingPlan:
         checkpoints: folder of the epoch checkpoints.
         settings: what JSON can hold: all that decides the result. A checkpoint is resumed under equal settings only.
         training: readers, time limit, checkpoints kept, resume.
-        keeps_best_epoch: end with the parameters of the epoch of least held-out loss, epoch 0 (before any step)
-            among them, instead of the last epoch's.
+        keeps_best_epoch: what an epoch is judged by, and leaves behind, is the mean of the parameters over its steps;
+            end with those of the epoch of least held-out loss, epoch 0 (before any step) among them, instead of what
+            the last step reached. Each epoch goes on from where the steps of the one before ended.
         patience: with keeps_best_epoch: training ends after so many epochs in a row without a smaller held-out loss;
             None runs all epochs.
     """

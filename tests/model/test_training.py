@@ -232,6 +232,23 @@ def test_the_best_epoch_is_kept_and_may_be_the_start(tmp_path: Path, ranks: Rank
     assert module.c.item() == pytest.approx(0, abs=1e-4)
 
 
+def test_what_an_epoch_leaves_behind_is_the_mean_of_its_steps(tmp_path: Path, ranks: Ranks) -> None:
+    # Two steps of 0.05 an epoch from −1 towards row 0: −0.95 and −0.90, then −0.85 and −0.80.
+    rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
+    held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
+    plan = toy_plan(tmp_path, epochs=2, batch_size=5, keeps_best_epoch=True)
+    module = Constant(-1.0)
+    result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
+    assert result.chosen_epoch == 2
+    assert module.c.item() == pytest.approx(-0.825, abs=2e-3)
+    losses = [record.held_out_loss for record in result.records]
+    assert losses == pytest.approx([1, 0.925**2, 0.825**2], abs=4e-3)
+
+    last = Constant(-1.0)
+    train(last, squared_distance, rows, replace(plan, keeps_best_epoch=False), ranks)
+    assert last.c.item() == pytest.approx(-0.8, abs=2e-3)
+
+
 def patient(folder: Path, patience: int | None, resume: bool = False, **changes: Any) -> TrainingPlan:
     return resumable(folder, resume, **{"epochs": 9, "keeps_best_epoch": True, "patience": patience, **changes})
 
