@@ -181,7 +181,7 @@ class AuxiliaryConfig(_Section):
     enabled: bool | None = Field(None, description="on when there are features, unless said here")
     features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
     hidden: tuple[PositiveInt, ...] = (64, 64)
-    embedding_width: int = Field(8, ge=1, le=256)
+    embedding_width: int = Field(16, ge=1, le=256)
     field_value_embedding: Literal["auto", "on", "off"] = Field(
         "auto", description="auto: trained with and without, kept where the held-out rows say so (robust mode)"
     )
@@ -195,7 +195,7 @@ class AuxiliaryConfig(_Section):
         ge=1,
         description="rows of one step, over all ranks; by default a 256th of the rows, between 512 and 4,096",
     )
-    learning_rate: float = Field(2e-3, gt=0)
+    learning_rate: float = Field(5e-3, gt=0)
 
     def choose_batch_size(self, n_rows: int) -> int:
         """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""
