@@ -1,0 +1,52 @@
+"""The parts of the benchmark that run nothing: its bars and its table."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from benchmarks.row_free import Results, judge, make_table
+
+
+def figures(seconds: float, log_loss: float, field_rce: float = 0.2) -> dict[str, float]:
+    own = {"field_rce": field_rce, "log_loss": log_loss, "field_auc": 0.7, "fit_seconds": seconds}
+    return own | {"field_rce_noise_floor": 0.1, "field_rce_attainable": 0.15}
+
+
+def small() -> Results:
+    return {
+        "robust_cells": [figures(1.0, 0.06), figures(3.0, 0.06)],
+        "paper_cells": [figures(10.0, 0.064, 0.3), figures(10.0, 0.068, 0.3)],
+        "paper_rows": [figures(40.0, 0.06, 0.2), figures(40.0, 0.07, 0.4)],
+    }
+
+
+def test_bars_by_hand() -> None:
+    large: Results = {"robust_cells": [figures(3.0, 0.06)], "paper_cells": [figures(19.0, 0.06)]}
+    loss, rce, robust, paper = judge({2000: small(), 20000: large})
+    # a seed's standard deviation is .01/sqrt(2) of the loss and .2/sqrt(2) of Field-RCE; twice that is the bar
+    assert (loss.measured, loss.limit) == (pytest.approx(0.001), pytest.approx(0.02 / 2**0.5))
+    assert (rce.measured, rce.limit) == (pytest.approx(0.0, abs=1e-12), pytest.approx(0.4 / 2**0.5))
+    assert (robust.measured, robust.limit, robust.holds) == (pytest.approx(1.5), 1.8, True)  # 3 / median of 1 and 3
+    assert (paper.measured, paper.holds) == (pytest.approx(1.9), False)
+
+
+def test_one_size_has_no_growth_and_one_seed_no_deviation() -> None:
+    assert len(judge({2000: small()})) == 2
+    one: Results = {name: found[:1] for name, found in small().items()}
+    assert judge({2000: one}) == []
+
+
+def test_the_table_fits_80_columns_and_shows_the_floors() -> None:
+    large: Results = {"robust_cells": [figures(1234.0, 0.06)], "paper_cells": [figures(19.0, 0.06)]}
+    facts = {2000: {"cells": 1234, "table_seconds": 10.0}, 200_000_000: {"cells": 1_234_567, "table_seconds": 10_000.0}}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(make_table({2000: small(), 200_000_000: large}, facts))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert "200,000,000 rows 0.1000 / 0.1500" in " ".join(text.split())
+    assert [line.split() for line in text.splitlines() if "paper mode, rows" in line] == [
+        ["paper", "mode,", "rows", "40.0", "0.3000", "0.06500", "0.7000"]
+    ]
