@@ -213,6 +213,7 @@ SWITCH_MODES = {
     "residual_network": ("robust",),
     "do_no_harm": ("robust",),
     "drift_evidence": ("robust",),
+    "value_parent": ("robust",),
     "hard_monotone": ("robust",),
     "re_level": ("robust", "isotonic_offset"),
 }
@@ -239,6 +240,9 @@ class CalibratorConfig(_Section):
     value_level: bool = Field(True, description="empirical-Bayes level per field value")
     value_slope: bool = Field(True, description="empirical-Bayes slope per field value")
     value_shape: bool = Field(True, description="empirical-Bayes bends per field value: smooth shape beyond the slope")
+    value_parent: bool = Field(
+        True, description="levels shrink towards that of the value's parent, where the run has a `parent`"
+    )
     bin_shrinkage: bool = Field(True, description="shrunken shift per bin")
     residual_network: bool = Field(False, description="network on the posteriors that moves the knots")
     re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")

@@ -46,7 +46,11 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
     own = settings if settings.mode == "robust" else CalibratorConfig.model_validate(shared)
     rows = _list_paper_rows(shared, config.has_auxiliary_network)
     full = own.model_dump(mode="json")
-    robust = _list_robust_rows(full, config.has_auxiliary_network, config.input.date is not None)
+    robust = _list_robust_rows(full, config.has_auxiliary_network)
+    if config.input.date is not None:
+        robust["robust_no_drift"] = Variant("− drift evidence", full | {"drift_evidence": False})
+    if config.parent is not None:
+        robust["robust_no_parent"] = Variant("− parents", full | {"value_parent": False})
     return rows | {name: row for name, row in robust.items() if name == FULL["robust"] or row.calibrator != full}
 
 
@@ -65,7 +69,7 @@ def _list_paper_rows(shared: dict[str, Any], has_network: bool) -> dict[str, Var
     return rows if has_network else {name: row for name, row in rows.items() if name != "paper_no_auxiliary"}
 
 
-def _list_robust_rows(full: dict[str, Any], has_network: bool, has_dates: bool) -> dict[str, Variant]:
+def _list_robust_rows(full: dict[str, Any], has_network: bool) -> dict[str, Variant]:
     def network(**changes: Any) -> dict[str, Any]:
         return full | {"auxiliary": full["auxiliary"] | changes}
 
@@ -81,8 +85,6 @@ def _list_robust_rows(full: dict[str, Any], has_network: bool, has_dates: bool) 
         "robust_always": Variant("− do no harm", full | {"do_no_harm": False}),
         "robust_dev_only": Variant("dev alone", full | {"fit_on": "dev"}),
     }
-    if has_dates:
-        rows["robust_no_drift"] = Variant("− drift evidence", full | {"drift_evidence": False})
     if has_network:
         rows |= {
             "robust_no_auxiliary": Variant("− auxiliary network", network(enabled=False)),

@@ -24,7 +24,7 @@ from jobs.experiments import PAIRED, Variant, collect, list_shared_settings, run
 
 METRICS = ("field_rce", "field_rce_terciles", "log_loss", "field_auc", "auc", "pcoc", "truth_error", "fit_seconds")
 TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "truth_error")
-FAMILIES = (frozenset({"adacalib", "adacalib_no_auxiliary", "adacalib_paper"}),)
+FAMILIES = (frozenset({"adacalib", "adacalib_no_auxiliary", "adacalib_no_parent", "adacalib_paper"}),)
 """Our own variants are no rivals of each other: ‡ is against the best of the others."""
 
 LEVELS = {
@@ -67,6 +67,8 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
     if config.has_auxiliary_network:
         without = robust | {"auxiliary": shared["auxiliary"] | {"enabled": False}}
         variants["adacalib_no_auxiliary"] = Variant("AdaCalib, no network", without)
+    if config.parent is not None:
+        variants["adacalib_no_parent"] = Variant("AdaCalib, no parents", robust | {"value_parent": False})
     variants["adacalib"] = Variant("AdaCalib", robust)
     return variants
 

@@ -180,8 +180,8 @@ def _fit_on_every_rank(
 
 
 def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | None:
-    """Dense parent id per field value id, 0 for none; None for a run without parents."""
-    if config.parent is None:
+    """Dense parent id per field value id, 0 for none; None where parents play no part."""
+    if config.parent is None or not config.calibrator.value_parent:
         return None
     columns = _read_columns(find_table(config, "field_value_parents"), config.field)
     parent_V = np.zeros(n_values, np.int64)

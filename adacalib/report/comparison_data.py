@@ -15,7 +15,7 @@ from adacalib.report.glossary import GLOSSARY
 Document = Mapping[str, Any]
 Values = Sequence[float | None]
 
-FAMILY = ("adacalib_paper", "adacalib_no_auxiliary", "adacalib")
+FAMILY = ("adacalib_paper", "adacalib_no_auxiliary", "adacalib_no_parent", "adacalib")
 """AdaCalib's own variants: no rivals of each other."""
 
 TRUTH = "truth"

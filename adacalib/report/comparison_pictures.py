@@ -40,6 +40,7 @@ _LINES = {
     "isotonic_ratio": ("#009E73", "s", ":"),
     "isotonic_offset_auxiliary": ("#CC79A7", "^", "--"),
     "adacalib_no_auxiliary": ("#56B4E9", "o", "-."),
+    "adacalib_no_parent": ("#56B4E9", "x", "--"),
     "adacalib": (COLORS["adacalib"], "D", "-"),
 }
 

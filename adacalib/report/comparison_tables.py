@@ -19,7 +19,13 @@ from adacalib.report.comparison_data import (
 from adacalib.report.numbers import UNDEFINED, show, show_p_value
 from adacalib.report.tables import Cell, Table
 
-SPARSITY_METHODS = ("isotonic_ratio", "isotonic_offset_auxiliary", "adacalib_no_auxiliary", "adacalib")
+SPARSITY_METHODS = (
+    "isotonic_ratio",
+    "isotonic_offset_auxiliary",
+    "adacalib_no_auxiliary",
+    "adacalib_no_parent",
+    "adacalib",
+)
 """Methods whose errors are shown by frequency, as far as the comparison has them."""
 
 _LEVELS = {"attainable": "attainable", "noise_floor": "noise floor"}

@@ -129,8 +129,11 @@ def test_parts_that_matter_cost_what_they_should(ablation: tuple[RunConfig, dict
     # levels of 1.2: without them the field error is that of one curve for all
     assert rce["robust_full"] < 0.6 * rce["uncalibrated"]
     assert loss["paper_one_function"] > loss["robust_no_auxiliary"] + 0.01
-    # each row is another calibrator
-    assert len({round(value, 12) for name, value in loss.items() if name != "robust_embedding_off"}) >= len(ROWS) - 3
+    # each row is another calibrator; but one candidate has no other bins, nothing fell, and harm was not to be feared
+    alike = {"paper_fixed_bins", "robust_not_monotone", "robust_always"}
+    others = {name: value for name, value in loss.items() if "embedding" not in name and name not in alike}
+    assert len({round(value, 12) for value in others.values()}) == len(others) == len(ROWS) + 1 - 2 - 3
+    assert loss["robust_full"] in (loss["robust_embedding_on"], loss["robust_embedding_off"])
 
 
 def test_what_the_trainings_told(ablation: tuple[RunConfig, dict[str, Any]]) -> None:

@@ -131,6 +131,11 @@ def copy_run(config: RunConfig, folder: Path, changes: dict[str, Any] | None = N
     return copied
 
 
+def test_parents_can_be_switched_off(config: RunConfig) -> None:
+    off = parse_config(merge(config.model_dump(mode="json"), {"calibrator": {"value_parent": False}}))
+    assert _read_parents(config, 13) is not None and _read_parents(off, 13) is None
+
+
 def test_a_missing_or_foreign_table_of_parents_is_refused(config: RunConfig, tmp_path: Path) -> None:
     missing = copy_run(config, tmp_path / "missing")
     shutil.rmtree(io.table_path(missing, "field_value_parents"))
