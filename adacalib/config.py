@@ -255,6 +255,9 @@ class CalibratorConfig(_Section):
     epochs: int = Field(
         8, ge=1, le=1000, description="passes over the training rows (paper mode; NeuCalib without auxiliary network)"
     )
+    learning_rate: float = Field(
+        2e-3, gt=0, description="of that training, whose last step is what counts; the auxiliary network has its own"
+    )
     penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty (Eq. 5; NeuCalib)")
     temperature_start: float = Field(1.0, ge=0.05)
     temperature_end: float = Field(0.3, ge=0.05)

@@ -67,7 +67,8 @@ class Variant:
 
 def list_shared_settings(config: RunConfig) -> dict[str, Any]:
     """Keys of `calibrator` that mean the same in every mode: rows, network and epochs are equal for all variants."""
-    keys = {"fit_on", "auxiliary", "epochs", "penalty_weight", "temperature_start", "temperature_end"}
+    training = {"epochs", "learning_rate", "penalty_weight", "temperature_start", "temperature_end"}
+    keys = {"fit_on", "auxiliary", *training}
     return config.calibrator.model_dump(mode="json", include=keys)
 
 

@@ -50,7 +50,10 @@ def predictor_config(folder: Path, changes: Mapping[str, Any] | None = None) -> 
         "input": {"score": None},
         "features": {"numeric": ["price", "taste"], "categorical": ["device"]},
         "predictor": {"features": ["price", "device"], "hidden": [16, 16, 8], "batch_size": 128, "learning_rate": 0.01},
-        "calibrator": {"auxiliary": {"hidden": [16], "epochs": 3, "batch_size": 128, "learning_rate": 0.01}},
+        "calibrator": {
+            "learning_rate": 0.01,
+            "auxiliary": {"hidden": [16], "epochs": 3, "batch_size": 128, "learning_rate": 0.01},
+        },
     }
     return make_config(folder, merge(base, changes or {}))
 

@@ -164,7 +164,7 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork | None, n_rows: int, ke
         what="neucalib",
         epochs=settings.epochs if auxiliary is None else settings.auxiliary.epochs,  # as many as AdaCalib's network
         batch_size=settings.auxiliary.choose_batch_size(n_rows),
-        learning_rate=settings.auxiliary.learning_rate,
+        learning_rate=settings.learning_rate if auxiliary is None else settings.auxiliary.learning_rate,
         seed=config.seed,
         columns=["label", "weight", "field_value_id", "uncalibrated_logit", *features],
         checkpoints=Path(config.run_dir) / "checkpoints" / "calibrator",

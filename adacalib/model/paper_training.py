@@ -50,7 +50,7 @@ def _plan(config: RunConfig, bins: CandidateBins, n_rows: int, features: Sequenc
         what="paper calibrator",
         epochs=settings.epochs,
         batch_size=settings.auxiliary.choose_batch_size(n_rows),
-        learning_rate=settings.auxiliary.learning_rate,
+        learning_rate=settings.learning_rate,
         seed=config.seed,
         columns=["label", "weight", "field_value_id", "uncalibrated_logit", *features],
         checkpoints=Path(config.run_dir) / "checkpoints" / "calibrator",

@@ -20,7 +20,11 @@ from tests.small_runs import make_config, merge
 CHANGES: dict[str, Any] = {
     "features": {"numeric": ["price"], "categorical": ["device"]},
     "bins": {"n_bins_candidates": [5]},
-    "calibrator": {"epochs": 1, "auxiliary": {"hidden": [8], "epochs": 1, "batch_size": 256, "learning_rate": 0.01}},
+    "calibrator": {
+        "epochs": 1,
+        "learning_rate": 0.01,
+        "auxiliary": {"hidden": [8], "epochs": 1, "batch_size": 256, "learning_rate": 0.01},
+    },
     "training": {"threads_per_rank": 1},
 }
 

@@ -194,6 +194,7 @@ def test_resume_takes_finished_seeds_as_they_are(comparison: Comparison, patch: 
         {"split": {"train": 0.5, "dev": 0.3, "test": 0.2}},
         {"bins": {"n_bins_candidates": [5, 10]}},
         {"input": {"row_filter": "price > 0"}},
+        {"calibrator": {"learning_rate": 0.02}},
         {"calibrator": {"auxiliary": {"learning_rate": 0.02}}},
         {"seed": 9},
     ],

@@ -34,6 +34,7 @@ def make_config(folder: Path, changes: Mapping[str, Any] | None = None) -> RunCo
         "features": {"numeric": ["price", "age"], "categorical": ["device"]},
         "calibrator": {
             "epochs": 2,
+            "learning_rate": 0.01,
             "auxiliary": {"hidden": [16], "epochs": 3, "batch_size": 256, "learning_rate": 0.01},
         },
         "training": {"threads_per_rank": 1, "collective_timeout_seconds": 60},

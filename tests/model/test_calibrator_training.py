@@ -80,7 +80,7 @@ def test_robust_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
 
 
 def test_paper_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
-    changes = PAPER | {"calibrator": {"mode": "paper", "epochs": 6, "auxiliary": {"learning_rate": 0.02}}}
+    changes = PAPER | {"calibrator": {"mode": "paper", "epochs": 6, "learning_rate": 0.02}}
     config, told = train(tmp_path / "with", changes)
     assert (told["mode"], told["candidates"], told["chosen_epoch"]) == ("paper", [3, 6], 6)
     assert len(told["chosen_candidates"]) == 7 and set(told["chosen_candidates"]) <= {3, 6}
@@ -91,7 +91,7 @@ def test_paper_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
     raw, calibrated = FRESH["uncalibrated_logit"], score(config, FRESH)
     assert log_loss(FRESH, calibrated) < log_loss(FRESH, raw) - 0.05
     # the network's part of it
-    changes["calibrator"]["auxiliary"]["enabled"] = False
+    changes["calibrator"]["auxiliary"] = {"enabled": False}
     plain, _ = train(tmp_path / "without", changes)
     assert log_loss(FRESH, calibrated) < log_loss(FRESH, score(plain, FRESH)) - 0.05
 
@@ -336,16 +336,12 @@ def test_training_on_cells_is_training_on_rows(
     # 16,000 rows are 2,029 cells and labels; 400 steps either way (50 per epoch on rows)
     monkeypatch.setattr(cell_passes, "MIN_STEPS_ON_CELLS", 400)
     rows = draw_rows(16_000, hold_out_share=0.0)
-    auxiliary = {"enabled": False, "batch_size": 320, "learning_rate": 0.02}
+    own = {"epochs": 8, "learning_rate": 0.02, "auxiliary": {"enabled": False, "batch_size": 320}}
     losses: dict[bool, list[float]] = {False: [], True: []}
     for of_cells in losses:
         for seed in (7, 8):
-            own = {
-                **changes,
-                "seed": seed,
-                "calibrator": {**changes["calibrator"], "epochs": 8, "auxiliary": auxiliary},
-            }
-            config = make_config(tmp_path / f"{of_cells}-{seed}", own)
+            content = {**changes, "seed": seed, "calibrator": {**changes["calibrator"], **own}}
+            config = make_config(tmp_path / f"{of_cells}-{seed}", content)
             write_world(config, rows, rows_of_cells=of_cells)
             train_calibrator(config)
             losses[of_cells].append(log_loss(FRESH, score(config, FRESH)))

@@ -224,9 +224,8 @@ def write_rows(folder: Path, rows: Rows) -> tuple[RowFiles, RowFiles]:
 
 def config_of(folder: Path, changes: dict[str, Any] | None = None) -> RunConfig:
     auxiliary = {"batch_size": 256, "learning_rate": 0.01} | (changes or {}).get("auxiliary", {})
-    return make_config(
-        folder, {"calibrator": {"mode": "neucalib", "epochs": 3} | (changes or {}) | {"auxiliary": auxiliary}}
-    )
+    own = {"mode": "neucalib", "epochs": 3, "learning_rate": 0.01} | (changes or {}) | {"auxiliary": auxiliary}
+    return make_config(folder, {"calibrator": own})
 
 
 def run(
@@ -277,7 +276,7 @@ def test_without_network_it_is_no_worse_than_the_curve_it_starts_from(tmp_path: 
     for drawn in (rows, fresh):
         truth = 1 / (1 + np.exp(3 - drawn["uncalibrated_logit"]))
         drawn["label"] = (np.random.default_rng(len(truth)).random(len(truth)) < truth).astype(np.int8)
-    calibrator, _ = run(tmp_path, ranks, rows, {"auxiliary": {"enabled": False, "learning_rate": 0.002}})
+    calibrator, _ = run(tmp_path, ranks, rows, {"auxiliary": {"enabled": False}, "learning_rate": 0.002})
     curve = fit_global_curve(cells_of(rows)).evaluate(fresh["uncalibrated_logit"].astype(float))
     best = log_loss(fresh, fresh["uncalibrated_logit"] - 3.0)
     found = log_loss(fresh, score(calibrator, fresh))
@@ -287,7 +286,7 @@ def test_without_network_it_is_no_worse_than_the_curve_it_starts_from(tmp_path: 
 
 def test_steps_that_only_harm_are_taken_back(tmp_path: Path, ranks: Ranks) -> None:
     rows = draw_rows(1000, seed=16)
-    calibrator, told = run(tmp_path, ranks, rows, {"auxiliary": {"enabled": False, "learning_rate": 3.0}})
+    calibrator, told = run(tmp_path, ranks, rows, {"auxiliary": {"enabled": False}, "learning_rate": 3.0})
     curve = [epoch["held_out_loss"] for epoch in told["loss_curves"]["neucalib"]]
     assert told["chosen_epoch"] == 0 and curve[0] < min(curve[1:])
     start = fit_global_curve(cells_of(rows)).evaluate(calibrator.table.bin_bounds_VJ[0].numpy())
@@ -301,7 +300,7 @@ def test_penalty_holds_the_function_up(tmp_path: Path, ranks: Ranks) -> None:
     rows = hold_out(rows, 0)  # without held-out rows the last epoch counts, not the best
     falls, told_falls = [], []
     for penalty in (0.0, 10.0):
-        changes = {"penalty_weight": penalty, "epochs": 10, "auxiliary": {"enabled": False, "learning_rate": 0.02}}
+        changes = {"penalty_weight": penalty, "epochs": 10, "learning_rate": 0.02, "auxiliary": {"enabled": False}}
         calibrator, told = run(tmp_path / str(penalty), ranks, rows, changes)
         assert told["chosen_epoch"] == 10
         difference = np.diff(calibrator.table.knots_VJ[0].numpy())
