@@ -193,13 +193,13 @@ class AuxiliaryConfig(_Section):
     batch_size: int | None = Field(
         None,
         ge=1,
-        description="rows of one step, over all ranks; by default a 256th of the rows, between 512 and 4,096",
+        description="rows of one step, over all ranks; by default a 128th of the rows, between 512 and 4,096",
     )
     learning_rate: float = Field(5e-3, gt=0)
 
     def choose_batch_size(self, n_rows: int) -> int:
         """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""
-        return self.batch_size or min(max(n_rows // 256, 512), 4096)
+        return self.batch_size or min(max(n_rows // 128, 512), 4096)
 
 
 SWITCH_MODES = {

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from adacalib import io, schemas
 from adacalib.config import RunConfig
 from adacalib.manifest import read_origin
-from adacalib.stats.training_rows import build_cell_rows, build_training_rows
+from adacalib.stats.training_rows import build_cell_rows, build_training_rows, find_first_held_out_day
 
 
 def run(spark: SparkSession, config: RunConfig) -> None:
@@ -28,13 +28,15 @@ def run(spark: SparkSession, config: RunConfig) -> None:
 
 def _rows_of_samples(spark: SparkSession, config: RunConfig) -> DataFrame:
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
+    rows, share = scored.filter(F.col("split").isin(*config.fit_splits)), config.training.hold_out_share
     return build_training_rows(
-        scored.filter(F.col("split").isin(*config.fit_splits)),
+        rows,
         config.field,
         n_folds=config.n_folds,
         seed=config.seed,
-        hold_out_share=config.training.hold_out_share,
+        hold_out_share=share,
         n_files=_count_files(config, io.read_manifest(config, "samples")["n_good"], per_rank=4),
+        first_held_out_day=find_first_held_out_day(rows, share) if config.split.by == "date" else None,
     )
 
 

@@ -154,7 +154,7 @@ class _Loop:
     ) -> None:
         self.module, self.rows, self.plan, self.ranks = module, rows, plan, ranks
         self.held_out, self.held_out_loss = held_out, held_out_loss
-        self.optimizer = torch.optim.Adam(module.parameters(), lr=plan.learning_rate)
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=plan.learning_rate, fused=True)
         self.parallel = DistributedDataParallel(_Step(module, step_loss), forward_sync_buffers=False)
         # The order in which gradients are summed is settled in the first backward pass. It shall be the same one in a
         # fresh and in a resumed run, so it is not left to the first batch.

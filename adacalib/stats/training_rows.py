@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import datetime
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from adacalib.schemas import id_column
@@ -13,8 +15,40 @@ _HASH_PARTS = 10_000
 _CELL_SUMS = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", "sum_weight_logit")
 
 
+def find_first_held_out_day(rows: DataFrame, share: float) -> datetime.date | None:
+    """The day from which on rows are held out: as few of the latest days as reach `share` of the rows, but never all.
+
+    A random hold-out of dated rows is no judge of what comes later: its rows have siblings of the same days, and the
+    same bookings, among those trained on.
+
+    Args:
+        rows: with a column `date`.
+        share: of the rows, above 0.
+
+    Returns:
+        None where there are fewer than two days.
+    """
+    counted = rows.groupBy("date").agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("date")).collect()
+    latest: list[tuple[datetime.date, int]] = [(row["date"], row["n"]) for row in counted]
+    if len(latest) < 2:
+        return None
+    wanted, reached = share * sum(n for _, n in latest), 0
+    for day, n in latest[:-1]:
+        reached += n
+        if reached >= wanted:
+            return day
+    return latest[-2][0]
+
+
 def build_training_rows(
-    scored: DataFrame, field: str, *, n_folds: int, seed: int, hold_out_share: float, n_files: int
+    scored: DataFrame,
+    field: str,
+    *,
+    n_folds: int,
+    seed: int,
+    hold_out_share: float,
+    n_files: int,
+    first_held_out_day: datetime.date | None = None,
 ) -> DataFrame:
     """One row per sample of train ∪ dev, spread over n_files and ordered inside each by a seeded hash.
 
@@ -26,9 +60,10 @@ def build_training_rows(
         field: the calibrated field.
         n_folds: folds of the out-of-fold logit.
         hold_out_share: share of rows, by hash of sample_id, that choose the epoch (hold_out = 1).
+        n_files: files to spread the rows over.
+        first_held_out_day: where given, rows of this day and later are held out instead.
     """
     place = F.xxhash64("sample_id", F.lit(seed), F.lit(_SALT_PLACE))
-    hold_out = F.pmod(F.xxhash64("sample_id", F.lit(seed), F.lit(_SALT_HOLD_OUT)), F.lit(_HASH_PARTS))
     rows = scored.filter(F.col("split") != "test").select(
         "label",
         "weight",
@@ -37,12 +72,19 @@ def build_training_rows(
         "uncalibrated_logit",
         "auxiliary_features",
         "auxiliary_category_ids",
-        (hold_out < round(hold_out_share * _HASH_PARTS)).cast("int").alias("hold_out"),
+        _is_held_out(seed, hold_out_share, first_held_out_day).cast("int").alias("hold_out"),
         place.alias("place"),
         "sample_id",
     )
     spread = rows.repartition(n_files, "place").sortWithinPartitions("hold_out", "place", "sample_id")
     return spread.drop("place", "sample_id")
+
+
+def _is_held_out(seed: int, share: float, first_day: datetime.date | None) -> Column:
+    if first_day is not None:
+        return F.col("date") >= F.lit(first_day)
+    part = F.pmod(F.xxhash64("sample_id", F.lit(seed), F.lit(_SALT_HOLD_OUT)), F.lit(_HASH_PARTS))
+    return part < round(share * _HASH_PARTS)
 
 
 def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) -> DataFrame:

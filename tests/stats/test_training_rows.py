@@ -6,12 +6,13 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from adacalib.schemas import TRAINING_ROWS, check_schema
 from adacalib.stats.logit_cells import build_logit_cells
-from adacalib.stats.training_rows import build_cell_rows, build_training_rows
+from adacalib.stats.training_rows import build_cell_rows, build_training_rows, find_first_held_out_day
 from tests.assert_table import collect_rows
 from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
@@ -67,6 +68,33 @@ def test_held_out_share_and_folds(spark: SparkSession) -> None:
     assert abs(held_out - 200) < 65
     # held out and fold come from different hashes: neither decides the other
     assert all(counts[1, fold] > 20 for fold in range(4))
+
+
+@pytest.mark.parametrize(
+    ("rows_of_days", "share", "first"),
+    [
+        ({1: 70, 2: 20, 3: 10}, 0.1, 3),  # the last day is a tenth
+        ({1: 70, 2: 20, 3: 10}, 0.11, 2),
+        ({3: 50, 1: 10, 2: 40}, 0.1, 3),  # a whole day, though it is half of the rows
+        ({1: 90, 2: 5, 3: 5}, 0.4, 2),  # the first day is left to train on
+        ({4: 100}, 0.1, None),
+    ],
+)
+def test_latest_days_are_held_out(
+    spark: SparkSession, rows_of_days: dict[int, int], share: float, first: int | None
+) -> None:
+    drawn = draw_samples(100)
+    drawn["date"] = [date(2026, 3, day) for day, n in rows_of_days.items() for _ in range(n)]
+    rows = make_samples(spark, drawn)
+    day = find_first_held_out_day(rows, share)
+    assert day == (None if first is None else date(2026, 3, first))
+    if day is None:
+        return
+    table = build_training_rows(
+        rows, "f", n_folds=4, seed=5, hold_out_share=share, n_files=2, first_held_out_day=day
+    ).toPandas()  # 100 rows
+    dates = drawn["date"].iloc[table["auxiliary_features"].str[0].astype(int)].to_numpy()
+    np.testing.assert_array_equal(table["hold_out"] == 1, dates >= day)
 
 
 def test_fold_is_the_one_of_the_cells(spark: SparkSession) -> None:
