@@ -74,7 +74,7 @@ def join_ranks(training: TrainingConfig, seed: int) -> Iterator[Ranks]:
             "or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU"
         )
     device = torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
-    threads, determinism = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     _make_repeatable(training, seed, device)
     dist.init_process_group(
         "nccl" if use_cuda else "gloo",
@@ -94,7 +94,7 @@ def join_ranks(training: TrainingConfig, seed: int) -> Iterator[Ranks]:
     finally:
         dist.destroy_process_group()
         torch.set_num_threads(threads)
-        torch.set_deterministic_debug_mode(determinism)
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def threads_per_rank(training: TrainingConfig) -> int:
@@ -195,6 +195,5 @@ def _make_repeatable(training: TrainingConfig, seed: int, device: torch.device) 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
         torch.cuda.set_device(device)
     torch.set_num_threads(threads_per_rank(training))
-    # what use_deterministic_algorithms(True) does, less its import of torch's compiler, which takes longer than a fit
-    torch.set_deterministic_debug_mode("error")
+    torch.use_deterministic_algorithms(True)
     torch.manual_seed(seed)

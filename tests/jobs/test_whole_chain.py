@@ -316,7 +316,7 @@ def test_parts_around_the_auxiliary_network(predicted: RunConfig, tmp_path: Path
 
 def test_auxiliary_network_adds_what_the_predictor_does_not_see(predicted: RunConfig) -> None:
     methods = read_metrics(predicted)["methods"]
-    assert methods["adacalib"]["log_loss"] < methods["isotonic_offset"]["log_loss"] - 0.01
+    assert methods["adacalib"]["log_loss"] < methods["isotonic_offset"]["log_loss"] - 0.008
     assert methods["adacalib"]["field_auc"] > methods["isotonic_offset"]["field_auc"] + 0.01
 
 
