@@ -284,7 +284,9 @@ class TrainingConfig(_Section):
     reader_threads: int = Field(1, ge=1, le=2)
     keep_checkpoints: int = Field(2, ge=1)
     resume: bool = Field(False, description="go on from the last checkpoint of the same configuration")
-    hold_out_share: float = Field(0.1, gt=0, lt=0.5, description="rows that choose the epoch")
+    hold_out_share: float = Field(
+        0.1, gt=0, lt=0.5, description="rows that choose the epoch; the latest days with split.by: date"
+    )
     rows_per_row_group: int = Field(65536, ge=1)
 
 

@@ -19,12 +19,13 @@ from adacalib.baselines.catalogue import BASELINES
 from adacalib.cells.seeds import compare_pair, find_best
 from adacalib.config import CalibratorConfig, RunConfig
 from adacalib.report.comparison import draw_comparison, render_comparison
+from adacalib.report.comparison_data import FAMILY
 from jobs.compare_figures import gather_figures
 from jobs.experiments import PAIRED, Variant, collect, list_shared_settings, run_seeds, write_page
 
 METRICS = ("field_rce", "field_rce_terciles", "log_loss", "field_auc", "auc", "pcoc", "truth_error", "fit_seconds")
 TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "truth_error")
-FAMILIES = (frozenset({"adacalib", "adacalib_no_auxiliary", "adacalib_no_parent", "adacalib_paper"}),)
+FAMILIES = (frozenset(FAMILY),)
 """Our own variants are no rivals of each other: ‡ is against the best of the others."""
 
 LEVELS = {
