@@ -197,6 +197,12 @@ class AuxiliaryConfig(_Section):
     )
     learning_rate: float = Field(5e-3, gt=0)
 
+    @field_validator("field_value_embedding", mode="before")
+    @classmethod
+    def _on_and_off(cls, value: Any) -> Any:
+        """YAML reads an unquoted on or off as true or false."""
+        return ("on" if value else "off") if isinstance(value, bool) else value
+
     def choose_batch_size(self, n_rows: int) -> int:
         """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""
         return self.batch_size or min(max(n_rows // 128, 512), 4096)
