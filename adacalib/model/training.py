@@ -129,15 +129,26 @@ class _Step(nn.Module):
         super().__init__()
         self.module = module
         self.step_loss = step_loss
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
     def forward(self, columns: Columns | None) -> tuple[Tensor, Tensor]:
-        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        # a sum over no elements: 0 with gradient 0 for every parameter, also one that the loss does not use
-        zero = torch.stack([parameter.reshape(-1)[:0].sum().double() for parameter in parameters]).sum()
+        zero: Tensor = _Zero.apply(*self.trained)  # type: ignore[no-untyped-call]
         if columns is None:
             return zero, zero.detach()
         loss, weight = self.step_loss(self.module, columns)
         return loss.double() + zero, weight.detach().double()
+
+
+class _Zero(torch.autograd.Function):
+    """0 as a function of parameters, with gradient 0: so each has one, also where a batch's loss does not use it."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> Tensor:
+        return parameters[0].new_zeros((), dtype=torch.float64)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return (None,) * len(ctx.needs_input_grad)  # undefined gradients, which DistributedDataParallel takes for 0
 
 
 class _Loop:
