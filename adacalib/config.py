@@ -301,7 +301,7 @@ class EvaluationConfig(_Section):
 
     jackknife_groups: int = Field(50, ge=2, le=1000)
     interval_level: float = Field(0.95, gt=0, lt=1)
-    attainable_draws: int = Field(5, ge=1, le=1000)
+    attainable_draws: int = Field(25, ge=1, le=1000, description="draws of labels behind the attainable level")
 
 
 class SparkConfig(_Section):

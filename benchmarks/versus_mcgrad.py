@@ -195,7 +195,7 @@ def evaluate(spark: SparkSession, config: RunConfig, without: RunConfig) -> dict
     sums = evaluation_sums.summarise_test(
         test, tuple(METHODS), field, test_cells, settings.jackknife_groups, config.seed, has_truth
     )
-    levels = compute_reference_levels(reference, fit_cells, test_cells, settings.attainable_draws, config.seed)
+    levels = compute_reference_levels(fit_cells, test_cells, settings.attainable_draws, config.seed)
     return {
         "n_fit": int(fit_cells.n_samples.sum()),
         "n_test": int(test_cells.n_samples.sum()),

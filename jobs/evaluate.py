@@ -113,10 +113,7 @@ def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, Lo
     settings = config.evaluation
     methods, differences = {}, {}
     for field, found in sums.items():
-        reference = fit_isotonic_offset(fit_cells[field])
-        levels = compute_reference_levels(
-            reference, fit_cells[field], found.test_cells, settings.attainable_draws, config.seed
-        )
+        levels = compute_reference_levels(fit_cells[field], found.test_cells, settings.attainable_draws, config.seed)
         methods[field] = describe_methods(found.evaluated, levels, settings.interval_level)
         grouped = found.evaluated.grouped
         differences[field] = {

@@ -26,8 +26,7 @@ from rich.console import Console
 
 from adacalib import io, schemas
 from adacalib.baselines.catalogue import Entry
-from adacalib.baselines.isotonic_offset import fit_isotonic_offset
-from adacalib.baselines.references import compute_reference_levels
+from adacalib.baselines.references import REFERENCE_SCORE, compute_reference_levels
 from adacalib.cells.evaluation import describe_methods
 from adacalib.cells.seeds import list_leave_outs
 from adacalib.cells.sparsity import describe_sparsity
@@ -238,15 +237,14 @@ def evaluate_seed(
         )
     finally:
         scored.unpersist()
-    levels = compute_reference_levels(
-        fit_isotonic_offset(fit_cells), fit_cells, test_cells, settings.attainable_draws, config.seed
-    )
+    levels = compute_reference_levels(fit_cells, test_cells, settings.attainable_draws, config.seed)
     described = describe_methods(sums, levels, settings.interval_level)
     n_fit_V = fit_cells.sum_by_value(fit_cells.n_samples.astype(np.float64))
     return {
         "seed": config.seed,
         "n_test": int(test_cells.n_samples.sum()),
         "n_fit": int(fit_cells.n_samples.sum()),
+        "reference_score": REFERENCE_SCORE,
         "methods": {name: own | {"fit_seconds": seconds.get(name, 0.0)} for name, own in described.items()},
         "leave_outs": {name: list_leave_outs(sums.grouped, name, PAIRED) for name in methods},
         "sparsity": {name: describe_sparsity(n_fit_V, sums.grouped, name) for name in methods},

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 
 import adacalib.baselines
 from adacalib import io, schemas
+from adacalib.baselines.references import fit_reference
 from adacalib.cells.auc import compute_auc, compute_field_auc
 from adacalib.cells.bin_bounds import compute_bin_bounds, sum_bins
 from adacalib.cells.floors import compute_cell_noise_floors
@@ -193,15 +194,14 @@ def test_baselines(name: str) -> None:
     assert not np.allclose(found, unweighted, rtol=1e-4)
 
 
-def test_refitted_levels_of_the_reference() -> None:
+def test_refitted_reference() -> None:
     rows = draw_rows()
     found, expected = (
-        BASELINES["isotonic_offset"](cells_of(table))
-        .refit_levels(cells_of(table | {"label": 1 - table["label"]}))
-        .level_V
+        fit_reference(cells_of(table)).refit(cells_of(table | {"label": 1 - table["label"]})).effects
         for table in (rows, repeat(rows))
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.level_V, expected.level_V, rtol=1e-6)
+    np.testing.assert_allclose(found.slope_V, expected.slope_V, rtol=1e-6, atol=1e-9)
 
 
 def group(rows: Rows, scores: dict[str, Any]) -> GroupedSums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -31,19 +31,8 @@ class IsotonicOffset:
         """Calibrated probabilities, within [1e-7, 1 - 1e-7]; unknown ids get the level of id 0; see `Baseline`."""
         known = (field_value_id > 0) & (field_value_id < len(self.level_V))
         level = self.level_V[np.where(known, field_value_id, 0)]
-        probability: Floats = expit(_curve_logit(self.isotonic, logit) + level)
+        probability: Floats = expit(compute_curve_logit(self.isotonic, logit) + level)
         return np.clip(probability, PROBABILITY_LIMIT, 1 - PROBABILITY_LIMIT)
-
-    def refit_levels(self, cells: LogitCells) -> IsotonicOffset:
-        """The levels fitted once more on other labels, isotonic function and τ as they are.
-
-        Args:
-            cells: the cells of the fit, with other responses (a draw from the reference, say).
-        """
-        effects = fit_value_effects(
-            cells, _curve_logit(self.isotonic, cells.logit), slope=False, tau=(self.tau, self.tau)
-        )
-        return replace(self, level_V=effects.level_V)
 
 
 def fit_isotonic_offset(cells: LogitCells) -> IsotonicOffset:
@@ -55,9 +44,10 @@ def fit_isotonic_offset(cells: LogitCells) -> IsotonicOffset:
         NoCellsError: there are no cells.
     """
     isotonic = fit_isotonic(cells)
-    effects = fit_value_effects(cells, _curve_logit(isotonic, cells.logit), slope=False)
+    effects = fit_value_effects(cells, compute_curve_logit(isotonic, cells.logit), slope=False)
     return IsotonicOffset(isotonic, effects.level_V, effects.tau_level)
 
 
-def _curve_logit(isotonic: Isotonic, logit: Floats) -> Floats:
+def compute_curve_logit(isotonic: Isotonic, logit: Floats) -> Floats:
+    """Log-odds of the isotonic function, finite: `lowest_rate` and `highest_rate` where it is 0 or 1."""
     return np.asarray(to_logit(np.clip(isotonic.rate(logit), isotonic.lowest_rate, isotonic.highest_rate)))

@@ -35,7 +35,7 @@ def compute_noise_floor(weight: Floats, expected: Floats, variance: Floats, n_sa
     the ratio of the expectations of Field-RCE's numerator and denominator. (Their ratio's own expectation differs
     by terms of the order of the denominator's relative variance, and not at all where every π is 1.) It depends on
     the reference and the samples only, not on which rows happened to have a positive, so it compares with
-    `compute_attainable`. Y is Binomial(n, E/n) below 50 expected positives; above, c = sqrt(2/pi)·sd/E, the mean
+    the attainable level. Y is Binomial(n, E/n) below 50 expected positives; above, c = sqrt(2/pi)·sd/E, the mean
     absolute deviation of a normal, to first order in 1/Y, and π = 1.
 
     Args:
@@ -136,7 +136,7 @@ def compute_cell_noise_floors(
     return floors[0], floors[1]
 
 
-def compute_attainable(
+def compute_fitting_costs(
     fit_cells: LogitCells,
     test_cells: LogitCells,
     reference_fit: Floats,
@@ -146,10 +146,11 @@ def compute_attainable(
     seed: int,
     terciles: Ints,
 ) -> tuple[float | None, float | None]:
-    """Computes what a correctly specified calibrator, fitted on as many rows, scores on this test split.
+    """Computes how much more than the truth a correctly specified calibrator, fitted on as many rows, scores in test.
 
     Per draw: binomial labels from the reference in every cell of train ∪ dev and of test, the calibrator refitted
-    on the former, its Field-RCE on the latter. The mean over draws is returned.
+    on the former, its Field-RCE on the latter less that of the reference itself on the same labels, which takes away
+    most of the draw's noise. The mean over draws is returned; added to the noise floor it is the attainable level.
 
     Args:
         fit_cells: cells of train ∪ dev. All samples of a cell count with the cell's mean weight.
@@ -162,8 +163,9 @@ def compute_attainable(
         terciles: `terciles.assign_terciles` of the test cells.
 
     Returns:
-        (field_rce_attainable, field_rce_terciles_attainable). Draws without any positive in test have no Field-RCE
-        and are left out; None where no draw is left.
+        Differences of (field_rce, field_rce_terciles). Shrinkage may make one negative: Field-RCE is smaller for
+        scores that are a little too low. Draws without any positive in test have no Field-RCE and are left out; None
+        where no draw is left.
 
     Raises:
         FloorsError: fewer than one draw, a reference outside [0, 1], or lengths differ.
@@ -177,16 +179,18 @@ def compute_attainable(
     ):
         _check_lengths(cells, values, name)
     generator = np.random.default_rng(seed)
-    by_value, by_tercile = [], []
+    keys = (test_cells.field_value_id, test_cells.field_value_id * N_TERCILES + terciles)
+    costs: tuple[list[float], list[float]] = ([], [])
     for _ in range(draws):
         fit_response = _draw_counts(generator, fit_cells, reference_fit) * fit_cells.weight / fit_cells.n_samples
         score = refit(fit_response)
         _check_lengths(test_cells, score, "the result of refit")
         counts = _draw_counts(generator, test_cells, reference_test)
-        ids = test_cells.field_value_id
-        by_value.append(_compute_draw_rce(test_cells, ids, counts, score))
-        by_tercile.append(_compute_draw_rce(test_cells, ids * N_TERCILES + terciles, counts, score))
-    return _mean(by_value), _mean(by_tercile)
+        for key, found in zip(keys, costs, strict=True):
+            own, least = (_compute_draw_rce(test_cells, key, counts, each) for each in (score, reference_test))
+            if own is not None and least is not None:
+                found.append(own - least)
+    return _mean(costs[0]), _mean(costs[1])
 
 
 def _draw_counts(generator: np.random.Generator, cells: LogitCells, probability: Floats) -> Ints:
@@ -209,9 +213,8 @@ def _compute_draw_rce(cells: LogitCells, key: Ints, counts: Ints, score: Floats)
     )
 
 
-def _mean(values: list[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return float(np.mean(defined)) if defined else None
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def _check_lengths(cells: LogitCells, values: Floats | Ints, name: str) -> None:

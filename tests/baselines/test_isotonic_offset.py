@@ -55,17 +55,6 @@ def test_predictions_are_probabilities(cells):
     assert np.all(np.diff(predicted.reshape(5, 50), axis=1) >= -1e-12)
 
 
-def test_refit_moves_the_levels_alone():
-    cells = cells_by_hand([(1, 0, 100, 80), (2, 0, 100, 20)], 3)
-    fit = fit_isotonic_offset(cells)
-    again = fit.refit_levels(cells)
-    np.testing.assert_allclose(again.level_V, fit.level_V, atol=1e-8)
-    swapped = fit.refit_levels(cells_by_hand([(1, 0, 100, 20), (2, 0, 100, 80)], 3))
-    np.testing.assert_allclose(swapped.level_V, -fit.level_V, atol=1e-8)
-    assert swapped.tau == fit.tau
-    assert swapped.isotonic is fit.isotonic
-
-
 @pytest.mark.parametrize("labels", [[0] * 4, [1] * 4, [0, 0, 0, 1]])
 def test_end_blocks_do_not_blow_up(labels):
     fit = fit_isotonic_offset(cells_of_rows([1, 1, 2, 2], [-3, -1, 1, 3], labels, 3))
