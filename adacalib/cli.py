@@ -178,10 +178,12 @@ def compare(
     """
     with _messages(verbose):
         _start_logging()
+        from adacalib.report.comparison_verdict import describe_truth_ratios
         from jobs import compare as job
 
-        for table in make_comparison_tables(job.run(_read(config, overrides), seeds, out, resume=resume)):
-            out.print(table)
+        document = job.run(_read(config, overrides), seeds, out, resume=resume)
+        for part in (*make_comparison_tables(document), *describe_truth_ratios(document)):
+            out.print(part)
 
 
 @app.command(rich_help_panel=EVIDENCE)

@@ -120,7 +120,8 @@ def make_ablation_tables(document: Mapping[str, Any]) -> list[Table]:
     """
     shown = [metric for metric in _shown_columns(document) if metric != "auc"]
     title = f"{document['name']}, field {document['field']}: one part out at a time, {len(document['seeds'])} seeds"
-    explained = "Δ LogLoss: to the full calibrator of the same mode, in 1e-5; * where p < .05 (paired over seeds)."
+    explained = "Δ LogLoss: to the full calibrator of the same mode, in 1e-5; * where p < .05 (over "
+    explained += f"{document['p_value_over']})."
     tables = [_start(title, f"{_describe_levels(document)}\n{explained}"), _start("", "")]
     for table, metrics in zip(tables, _divide(shown, _FIRST_ABLATED), strict=True):
         _add_columns(table, "variant", metrics)
@@ -187,16 +188,17 @@ def _describe_levels(document: Mapping[str, Any]) -> str:
         f"Field-RCE: noise floor {show_mean(document['noise_floor'], 4)}, attainable "
         f"{show_mean(document['attainable'], 4)}\nField-RCE terciles: noise floor "
         f"{show_mean(document['noise_floor_terciles'], 4)}, attainable {show_mean(document['attainable_terciles'], 4)}"
+        f"\nFloors take {document['reference_score']} for the truth."
     )
 
 
 def _describe_best(document: Mapping[str, Any]) -> str:
-    lines = ["‡ best, and better than the second best at p < .05, paired over seeds."]
+    lines = [f"‡ best, and better than the second best at p < .05, paired over {document['p_value_over']}."]
     for metric, found in document["by_metric"].items():
         if found["second"] is None:
             continue
         best, second = (document["labels"][found[place]] for place in ("best", "second"))
-        over_rows = found["p_value_jackknife"]
+        over_rows = found["p_value_jackknife"] if document["p_value_over"] == "seeds" else None
         beside = "" if over_rows is None else f" (over groups of rows: {over_rows:.2g})"
         p_value = "–" if found["p_value"] is None else f"{found['p_value']:.2g}"
         lines.append(f"{_COMPARED[metric][0]}: {best} before {second}, p = {p_value}{beside}")

@@ -14,11 +14,11 @@ from typing import Any
 from rich.console import Console
 
 from adacalib import io
-from adacalib.cells.seeds import compute_paired_p
+from adacalib.cells.seeds import compare_pair
 from adacalib.config import CalibratorConfig, RunConfig
 from adacalib.report.comparison import draw_ablation, render_ablation
 from jobs.compare import LEVELS, METRICS
-from jobs.experiments import Variant, collect, list_shared_settings, run_seeds, write_page
+from jobs.experiments import Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
 
 FULL = {"paper": "paper_full", "robust": "robust_full"}
 """The row that the others of a mode are held against."""
@@ -108,11 +108,22 @@ def summarise(config: RunConfig, results: Sequence[Mapping[str, Any]], labels: M
         "labels": {"uncalibrated": "N/A", **labels},
         "methods": metrics,
         "p_value_log_loss": {
-            name: compute_paired_p(metrics[name]["log_loss"], metrics[FULL[name.split("_")[0]]]["log_loss"])
+            name: _compare_loss(results, name, FULL[name.split("_")[0]], name_chance(config) != "seeds")
             for name in labels
         },
+        "p_value_over": name_chance(config),
+        "reference_score": results[0]["reference_score"],
         **{key: collect(results, "uncalibrated", metric) for key, metric in LEVELS.items()},
     }
+
+
+def _compare_loss(results: Sequence[Mapping[str, Any]], name: str, full: str, same_test_set: bool) -> float | None:
+    """p value of a row's difference in LogLoss to the full calibrator."""
+    (own, own_groups), (whole, whole_groups) = (
+        (collect(results, method, "log_loss"), [result["leave_outs"][method]["log_loss"] for result in results])
+        for method in (name, full)
+    )
+    return compare_pair(own, whole, own_groups, whole_groups, same_test_set=same_test_set)["p_value"]
 
 
 def _read_training(config: RunConfig, names: Iterable[str], seeds: Sequence[int], key: str) -> dict[str, list[Any]]:

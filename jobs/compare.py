@@ -21,7 +21,7 @@ from adacalib.config import CalibratorConfig, RunConfig
 from adacalib.report.comparison import draw_comparison, render_comparison
 from adacalib.report.comparison_data import FAMILY
 from jobs.compare_figures import gather_figures
-from jobs.experiments import PAIRED, Variant, collect, list_shared_settings, run_seeds, write_page
+from jobs.experiments import PAIRED, Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
 
 METRICS = ("field_rce", "field_rce_terciles", "log_loss", "field_auc", "auc", "pcoc", "truth_error", "fit_seconds")
 TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "truth_error")
@@ -77,18 +77,19 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
 def summarise(config: RunConfig, results: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, Any]:
     """The document of compare.json."""
     names = list(results[0]["methods"])
+    same_test_set = name_chance(config) != "seeds"
     by_metric, versus = {}, {}
     for metric in TESTED:
         values = {name: collect(results, name, metric) for name in names if name != "truth"}
         leave_outs = {
             name: [result["leave_outs"][name][metric] for result in results] for name in values if metric in PAIRED
         }
-        best = find_best(metric, values, leave_outs or None, FAMILIES)
+        best = find_best(metric, values, leave_outs or None, FAMILIES, same_test_set=same_test_set)
         if best is not None:
             by_metric[metric] = asdict(best)
         ours = (values["adacalib"], leave_outs.get("adacalib"))
         versus[metric] = {
-            name: compare_pair(ours[0], own, ours[1], leave_outs.get(name))
+            name: compare_pair(ours[0], own, ours[1], leave_outs.get(name), same_test_set=same_test_set)
             for name, own in values.items()
             if name != "adacalib"
         }
@@ -106,6 +107,8 @@ def summarise(config: RunConfig, results: Sequence[Mapping[str, Any]], labels: M
         **{key: collect(results, "uncalibrated", metric) for key, metric in LEVELS.items()},
         "best": by_metric["log_loss"]["best"],
         "p_value": by_metric["log_loss"]["p_value"],
+        "p_value_over": name_chance(config),
+        "reference_score": results[0]["reference_score"],
         "by_metric": by_metric,
         "adacalib_minus": versus,
         "sparsity": {name: [result["sparsity"][name] for result in results] for name in results[0]["sparsity"]},

@@ -264,6 +264,11 @@ def _read_seconds(unified: Path) -> float:
     return float(io.read_json(unified / "training.json")["seconds"])
 
 
+def name_chance(config: RunConfig) -> str:
+    """What p values are over: seeds where each deals a split of its own, else groups of the rows that all test on."""
+    return "seeds" if config.split.by == "hash" else "groups of rows"
+
+
 def collect(results: Sequence[Mapping[str, Any]], name: str, metric: str) -> list[float | None]:
     """One method's metric per seed."""
     return [result["methods"][name][metric] for result in results]

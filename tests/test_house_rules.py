@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "io.py": CONFIG | {"adacalib.schemas", "adacalib.job_arguments"},
     "cli.py": CONFIG
     | WORLDS
-    | {"adacalib.doctor", "adacalib.status", "adacalib.terminal", "adacalib.io"}
+    | {"adacalib.doctor", "adacalib.status", "adacalib.terminal", "adacalib.io", "adacalib.report"}
     | {"jobs.pipeline", "jobs.compare", "jobs.ablate", "jobs.generate", "jobs.prepare_ali_ccp"},
     "cells": set(),
     "baselines": CELLS,

@@ -1,7 +1,9 @@
 """Several seeds of a comparison: which method is best, and whether that is more than chance.
 
-A seed varies the split and the initialisation, so a method's figures over seeds have a spread of their own; the
-deterministic methods have the split's alone. Beside the test over seeds therefore stands one over groups of rows.
+A seed varies the split, where rows are dealt by a hash, and the initialisation; so a method's figures over seeds have a
+spread of their own, the deterministic methods the split's alone. Beside the test over seeds therefore stands one over
+groups of rows. Where all seeds have one split (by date or by a column), they vary the initialisation alone and say
+nothing of the chance in the test rows: there the test over groups of rows is the one that counts.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class BestMethod:
         best: method of the best mean over seeds.
         second: the best of the methods outside the best one's family; None where there is none.
         difference: mean over seeds of best − second, in the metric's unit.
-        p_value: two-sided, paired t-test over seeds; None with fewer than two seeds.
+        p_value: two-sided, paired t-test over seeds, or with one test set that over groups of rows; None with fewer
+            than two seeds.
         p_value_jackknife: two-sided, paired jackknife over groups of rows inside a seed; None where not known.
     """
 
@@ -46,6 +49,8 @@ def find_best(
     values: Mapping[str, Values],
     leave_outs: Mapping[str, Sequence[Values]] | None = None,
     families: Sequence[frozenset[str]] = (),
+    *,
+    same_test_set: bool = False,
 ) -> BestMethod | None:
     """Finds the best and the second best method of a metric, and tests their difference.
 
@@ -54,6 +59,7 @@ def find_best(
         values: method → the metric per seed; a method with an undefined value takes no part.
         leave_outs: method → per seed the metric without each group of rows; the same groups for all methods.
         families: sets of methods that do not count as each other's rivals.
+        same_test_set: whether all seeds have one test set.
 
     Returns:
         None without any method whose values are all defined.
@@ -68,29 +74,30 @@ def find_best(
     second = next((method for _, method in ranked if method not in kin), None)
     if second is None:
         return BestMethod(best, None, None, None, None)
-    difference = ranked[0][0] - next(mean for mean, method in ranked if method == second)
-    return BestMethod(
-        best=best,
-        second=second,
-        difference=difference,
-        p_value=compute_paired_p(values[best], values[second]),
-        p_value_jackknife=None
-        if leave_outs is None or best not in leave_outs or second not in leave_outs
-        else _jackknife_p(difference, leave_outs[best], leave_outs[second]),
-    )
+    groups = leave_outs or {}
+    pair = compare_pair(values[best], values[second], groups.get(best), groups.get(second), same_test_set=same_test_set)
+    return BestMethod(best, second, **pair)
 
 
 def compare_pair(
-    a: Values, b: Values, leave_outs_a: Sequence[Values] | None = None, leave_outs_b: Sequence[Values] | None = None
+    a: Values,
+    b: Values,
+    leave_outs_a: Sequence[Values] | None = None,
+    leave_outs_b: Sequence[Values] | None = None,
+    *,
+    same_test_set: bool = False,
 ) -> dict[str, float | None]:
-    """Mean over seeds of a − b, and both p values; None for what is not defined."""
+    """Mean over seeds of a − b, and both p values, as `BestMethod` has them; None for what is not defined."""
     mean_a, mean_b = _mean(a), _mean(b)
     if mean_a is None or mean_b is None:
         return {"difference": None, "p_value": None, "p_value_jackknife": None}
     jackknife = None
     if leave_outs_a is not None and leave_outs_b is not None:
         jackknife = _jackknife_p(mean_a - mean_b, leave_outs_a, leave_outs_b)
-    return {"difference": mean_a - mean_b, "p_value": compute_paired_p(a, b), "p_value_jackknife": jackknife}
+    over_seeds = compute_paired_p(a, b)
+    if same_test_set and over_seeds is not None:
+        over_seeds = jackknife
+    return {"difference": mean_a - mean_b, "p_value": over_seeds, "p_value_jackknife": jackknife}
 
 
 def compute_paired_p(a: Values, b: Values) -> float | None:

@@ -46,8 +46,8 @@ def draw_differences(document: Document, mode: str) -> Picture | None:
         f"What a change costs, {_TITLES[mode]}",
         "Bars are means over seeds, dots the seeds. "
         + ("The axis is linear around 0 and logarithmic beyond. " if is_logarithmic else "")
-        + "Blue: p < .05, "
-        f"paired over seeds. The full calibrator is “{document['labels'][list_rows(document, mode)[0]]}”.",
+        + f"Blue: p < .05, paired over {document['p_value_over']}. "
+        f"The full calibrator is “{document['labels'][list_rows(document, mode)[0]]}”.",
         1.0 + 0.36 * len(rows),
         draw,
     )

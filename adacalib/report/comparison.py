@@ -21,7 +21,7 @@ from adacalib.report.comparison_tables import (
     make_leads_table,
     make_sparsity_table,
 )
-from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratio, judge_lead
+from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratios, judge_lead
 from adacalib.report.glossary import GLOSSARY
 from adacalib.report.paper_figures import draw_figure_3, draw_figure_4
 from adacalib.report.pictures import Picture
@@ -30,8 +30,9 @@ from adacalib.report.templates import make_environment
 _TERMS = ("noise floor", "attainable", "p value", "paired difference", "posterior", "train, dev, test")
 
 _SIGNS: Mapping[str, str] = {
-    "‡": "the best of a column, and better than the second best with p < .05 by a paired t-test over seeds; AdaCalib's "
-    "variants are no rivals of each other",
+    "‡": "the best of a column, and better than the second best with p < .05 by a paired t-test over seeds, or "
+    "where all seeds have one test set by the paired jackknife over groups of rows; AdaCalib's variants are no rivals "
+    "of each other",
     "±": "standard deviation over seeds, most of it the chance of the split, which all methods share",
     "p over groups of rows": "the same question inside a seed: a paired jackknife that leaves out one group of test "
     "rows at a time. Methods without a network have no spread of their own, so a test over seeds alone would flatter "
@@ -42,7 +43,7 @@ _SIGNS: Mapping[str, str] = {
 _ABLATION_SIGNS: Mapping[str, str] = {
     "Δ LogLoss": "LogLoss minus that of the full calibrator of the same mode in the same seed, in 1e-5; above 0 the "
     "change costs",
-    "*": "p < .05 by a paired t-test over seeds, each row for itself: of twenty rows without any effect, one has it",
+    "*": "p < .05, paired as for ‡ of a comparison, each row for itself: of twenty rows without any effect, one has it",
     "±": _SIGNS["±"],
 }
 
@@ -80,7 +81,7 @@ def render_comparison(document: Document, pictures: Sequence[Picture] | None = N
             lead=describe_comparison(document),
             verdicts=[judge_lead(document, metric) for metric in ("log_loss", "field_rce")],
             reach=describe_reach(document),
-            truth_ratio=describe_truth_ratio(document),
+            truth_ratios=describe_truth_ratios(document),
             methods=make_comparison_table(document),
             leads=make_leads_table(document),
             sparsity=make_sparsity_table(document),

@@ -79,10 +79,12 @@ def describe_comparison(document: Document) -> str:
     """One sentence: what was run, on how many samples, over how many seeds."""
     n_methods, seeds = len([name for name in document["labels"] if name != TRUTH]), document["seeds"]
     over = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    varied = "a seed varies the split and the initialisation"
+    if document["p_value_over"] != "seeds":
+        varied = "the split is one and the same, a seed varies the initialisation alone"
     return (
         f"{n_methods} methods for field {document['field']}, fitted on {document['n_fit']:,} samples and measured on "
-        f"{document['n_test']:,} others, over {over}; a seed varies the split and the initialisation, and all methods "
-        "of a seed share its predictor."
+        f"{document['n_test']:,} others, over {over}; {varied}, and all methods of a seed share its predictor."
     )
 
 

@@ -52,8 +52,8 @@ def make_comparison_table(document: Document) -> Table:
         ["method", *(column.heading for column in columns)],
         rows,
         frozenset({names.index("adacalib")}),
-        "Bold: the best mean of a column; ‡ where it is better than the second best at p < .05, paired over seeds. "
-        "AdaCalib's variants count as one method there.",
+        "Bold: the best mean of a column; ‡ where it is better than the second best at p < .05, paired over "
+        f"{document['p_value_over']}. AdaCalib's variants count as one method there.",
         groups,
     )
 
@@ -102,7 +102,7 @@ def make_leads_table(document: Document) -> Table:
                 *(Cell(show_p_value(p).removeprefix("p = ").removeprefix("p ")) for p in p_values),
             ]
         )
-    headings = ["metric", "best", "second best", "difference", "p over seeds", "p over groups of rows"]
+    headings = ["metric", "best", "second best", "difference", "p", "p over groups of rows"]
     return Table(headings, rows)
 
 

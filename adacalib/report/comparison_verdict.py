@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import lt
 
-from adacalib.report.comparison_data import COLUMNS, FAMILY, Document, average, is_significant
+from adacalib.report.comparison_data import COLUMNS, FAMILY, GROUPS, TRUTH, Document, average, is_significant
 from adacalib.report.numbers import show, show_p_value
 from adacalib.report.verdict import Verdict
 
@@ -15,7 +16,8 @@ _OURS = "adacalib"
 def judge_lead(document: Document, metric: str) -> Verdict:
     """Whether AdaCalib, in any of its variants, is the best in a metric that is better lower, and beyond noise.
 
-    Noise is judged over seeds; the test over groups of rows stands beside it. A lead of another method counts as
+    Noise is judged over seeds, and the test over groups of rows stands beside it; where all seeds have one test set
+    it is judged by the latter alone. A lead of another method counts as
     such unless AdaCalib is the second best and the two are not told apart.
 
     Args:
@@ -41,7 +43,8 @@ def _judge_own_lead(document: Document, metric: str) -> Verdict:
     if significant:
         return Verdict("better", f"AdaCalib leads {name}", sentence + ".")
     if found["p_value"] is None:
-        return Verdict("not told apart", f"AdaCalib has the lowest {name}, of one seed", sentence + ".")
+        untested = "of one seed" if len(document["seeds"]) == 1 else "without a test"
+        return Verdict("not told apart", f"AdaCalib has the lowest {name}, {untested}", sentence + ".")
     return Verdict("within noise", f"AdaCalib has the lowest {name}, within noise", sentence + ".")
 
 
@@ -49,7 +52,8 @@ def _judge_other_lead(document: Document, metric: str) -> Verdict:
     name, found = _COLUMNS[metric].heading, document["by_metric"][metric]
     sentence = f"{_describe_best_two(document, metric)}; {_describe_own(document, metric, found['best'])}."
     if found["second"] in FAMILY and not is_significant(found["p_value"]):
-        outcome, told = ("not told apart", "one seed") if found["p_value"] is None else ("within noise", "within noise")
+        untested = "one seed" if len(document["seeds"]) == 1 else "without a test"
+        outcome, told = ("not told apart", untested) if found["p_value"] is None else ("within noise", "within noise")
         return Verdict(outcome, f"AdaCalib does not lead {name}; second, {told}", sentence)  # type: ignore[arg-type]
     return Verdict("worse", f"AdaCalib does not lead {name}", sentence)
 
@@ -78,11 +82,14 @@ def _describe_best_two(document: Document, metric: str) -> str:
 
 def _describe_evidence(document: Document, metric: str) -> str:
     found = document["by_metric"][metric]
-    over_seeds = (
-        "one seed has no p value" if found["p_value"] is None else f"{show_p_value(found['p_value'])} over seeds"
-    )
-    over_rows = found["p_value_jackknife"]
-    return f"({over_seeds}{'' if over_rows is None else f'; {show_p_value(over_rows)} over groups of rows'})"
+    told = [] if found["p_value"] is None else [f"{show_p_value(found['p_value'])} over {document['p_value_over']}"]
+    if len(document["seeds"]) == 1:
+        told.append("one seed has no p value")
+    elif not told:
+        told.append(f"no p value over {document['p_value_over']}")
+    if document["p_value_over"] == "seeds" and found["p_value_jackknife"] is not None:
+        told.append(f"{show_p_value(found['p_value_jackknife'])} over groups of rows")
+    return f"({'; '.join(told)})"
 
 
 def _show(document: Document, method: str, metric: str) -> str:
@@ -103,21 +110,33 @@ def describe_reach(document: Document) -> str | None:
     return "; ".join(parts) + "." if parts else None
 
 
-def describe_truth_ratio(document: Document) -> str | None:
-    """AdaCalib's error against the truth as a multiple of the best other method's; None where no truth is known."""
+def describe_truth_ratios(document: Document) -> list[str]:
+    """AdaCalib's error against the truth as a multiple of others'; empty where no truth is known.
+
+    One sentence for the best method that is not AdaCalib, and one for the best of the paper's Table 1 without network.
+    """
     own = average(document["methods"][_OURS]["truth_error"])
     if own is None:
-        return None
-    others = {
-        name: value
-        for name, metrics in document["methods"].items()
-        if name not in (*FAMILY, "truth") and (value := average(metrics["truth_error"])) is not None and value > 0
-    }
-    if not others:
-        return None
-    nearest = min(others, key=lambda name: others[name])
-    return (
-        f"Against the true probabilities AdaCalib errs by {show(own, 4)} of the mean: {own / others[nearest]:.2f} × "
-        f"the error of the best method that is not AdaCalib, {document['labels'][nearest]} "
-        f"({show(others[nearest], 4)})."
-    )
+        return []
+    names = [name for name in document["labels"] if name not in (*FAMILY, TRUTH)]
+    first = _list_first_group(names)
+    told = []
+    for what, others in {
+        "method that is not AdaCalib": names,
+        "method of the paper's Table 1 without network": first,
+    }.items():
+        errors = {name: error for name in others if (error := average(document["methods"][name]["truth_error"]))}
+        if errors:
+            nearest = min(errors, key=lambda name: errors[name])
+            told.append(
+                f"Against the true probabilities AdaCalib errs by {show(own, 4)} of the mean: "
+                f"{own / errors[nearest]:.3f} × the error of the best {what}, {document['labels'][nearest]} "
+                f"({show(errors[nearest], 4)})."
+            )
+    return told
+
+
+def _list_first_group(names: Sequence[str]) -> list[str]:
+    """The names before the second group begins."""
+    starts = [place for place, name in enumerate(names) if name in GROUPS]
+    return list(names[: starts[1]] if len(starts) > 1 else names)

@@ -104,6 +104,20 @@ def test_jackknife_by_hand() -> None:
     assert best is not None and best.p_value_jackknife == pair["p_value_jackknife"]
 
 
+def test_seeds_with_one_test_set_have_the_p_value_of_its_rows() -> None:
+    # .53300 against .53301 in five seeds: no chance between seeds, but all of it between groups of rows
+    noise = [[0.1, -0.2, 0.15, -0.05]] * 5
+    flat = [[0.0] * 4] * 5
+    ours, theirs = [0.53300] * 5, [0.53301] * 5
+    assert compare_pair(ours, theirs, noise, flat)["p_value"] == 0.0
+    pair = compare_pair(ours, theirs, noise, flat, same_test_set=True)
+    assert pair["p_value"] == pair["p_value_jackknife"] > 0.9
+    best = find_best("log_loss", {"x": ours, "y": theirs}, {"x": noise, "y": flat}, same_test_set=True)
+    assert best is not None and best.p_value == pair["p_value"]
+    assert compare_pair(ours, theirs, same_test_set=True)["p_value"] is None  # no groups: nothing is known
+    assert compare_pair(ours[:1], theirs[:1], noise[:1], flat[:1], same_test_set=True)["p_value"] is None
+
+
 def test_jackknife_at_its_edges() -> None:
     flat = [[0.2, 0.2, 0.2]]
     assert compare_pair([0.1], [0.1], flat, flat)["p_value_jackknife"] == 1.0

@@ -156,6 +156,8 @@ def make_comparison(n_seeds: int = 5, has_truth: bool = True, without: tuple[str
         "attainable_terciles": vary(0.125, n_seeds, 0.001),
         "best": "adacalib",
         "p_value": p_value,
+        "p_value_over": "seeds",
+        "reference_score": "isotonic + effects",
         "by_metric": {
             "log_loss": lead | {"difference": -0.00015},
             "field_rce": lead | {"difference": -0.0002, "p_value": None if n_seeds == 1 else 0.4},
@@ -205,6 +207,8 @@ def make_ablation(n_seeds: int = 3) -> dict[str, Any]:
         "n_fit": 4000,
         "labels": dict(ABLATION_LABELS),
         "methods": methods,
+        "p_value_over": "seeds",
+        "reference_score": "isotonic + effects",
         "p_value_log_loss": {name: None if n_seeds == 1 else p_values[name] for name in names},
         "noise_floor": [0.07] * n_seeds,
         "attainable": [0.09] * n_seeds,

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from adacalib.report.ablation_tables import describe_levels, describe_parts, make_ablation_table, subtract_full
 from adacalib.report.comparison import draw_ablation, draw_comparison, render_ablation, render_comparison
-from adacalib.report.comparison_data import average, compute_spread, list_columns, subtract
+from adacalib.report.comparison_data import average, compute_spread, describe_comparison, list_columns, subtract
 from adacalib.report.comparison_tables import (
     describe_sparsest,
     make_comparison_table,
     make_leads_table,
     make_sparsity_table,
 )
-from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratio, judge_lead
+from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratios, judge_lead
 from adacalib.report.page import draw_pictures, render_page
 from adacalib.report.tables import Table
 from tests.report.small_comparison import LABELS, make_ablation, make_comparison
@@ -159,6 +159,19 @@ def test_who_does_not_lead_is_told_by_how_much() -> None:
     assert judge_lead(document, "field_rce").title == "Field-RCE is not defined"
 
 
+def test_with_one_test_set_the_page_judges_by_groups_of_rows_alone() -> None:
+    document = make_comparison() | {"p_value_over": "groups of rows"}
+    document["by_metric"]["log_loss"] |= {"p_value": 0.2, "p_value_jackknife": 0.2}
+    verdict = judge_lead(document, "log_loss")
+    assert (verdict.outcome, verdict.title) == ("within noise", "AdaCalib has the lowest LogLoss, within noise")
+    assert "(p = 0.20 over groups of rows)" in verdict.sentence
+    assert "a seed varies the initialisation alone" in describe_comparison(document)
+    document["by_metric"]["log_loss"]["p_value"] = document["by_metric"]["log_loss"]["p_value_jackknife"] = None
+    untested = judge_lead(document, "log_loss")
+    assert untested.title == "AdaCalib has the lowest LogLoss, without a test"
+    assert "(no p value over groups of rows)" in untested.sentence
+
+
 def test_reach_and_error_against_the_truth_by_hand() -> None:
     document = make_comparison(n_seeds=1)
     # .0927 / .088 = 1.053; terciles 1.4 · .0927 / .125 = 1.038
@@ -167,9 +180,15 @@ def test_reach_and_error_against_the_truth_by_hand() -> None:
     document["methods"]["adacalib"]["truth_error"] = [0.05]
     document["methods"]["adacalib_paper"]["truth_error"] = [0.01]  # our own variant is no rival
     document["methods"]["neucalib"]["truth_error"] = [0.0625]
-    ratio = describe_truth_ratio(document) or ""
-    assert "errs by 0.0500 of the mean: 0.80 × the error" in ratio and "NeuCalib (0.0625)" in ratio
-    assert describe_truth_ratio(make_comparison(has_truth=False)) is None
+    for name in ("uncalibrated", "histogram_binning", "gamma", "sir"):
+        if name in document["methods"]:
+            document["methods"][name]["truth_error"] = [0.3]
+    document["methods"]["isotonic"]["truth_error"] = [0.2]
+    document["methods"]["isotonic_offset"]["truth_error"] = [0.1]  # not in the paper's table
+    any_other, of_table_1 = describe_truth_ratios(document)
+    assert "errs by 0.0500 of the mean: 0.800 × the error" in any_other and "NeuCalib (0.0625)" in any_other
+    assert "0.250 × the error of the best method of the paper's Table 1 without network, IsoReg (0.2000)" in of_table_1
+    assert describe_truth_ratios(make_comparison(has_truth=False)) == []
     document["attainable"] = document["attainable_terciles"] = [None]
     assert describe_reach(document) is None
 
