@@ -196,7 +196,9 @@ def test_differences_are_paired_with_the_full_calibrator_of_the_mode() -> None:
     def result(seed: int, losses: dict[str, float]) -> dict[str, Any]:
         blank = dict.fromkeys((*METRICS, *(ablate.LEVELS.values())), 0.5)
         methods = {name: blank | {"log_loss": loss} for name, loss in losses.items()}
-        return {"seed": seed, "n_test": 3, "n_fit": 9, "methods": methods}
+        leave_outs = {name: {"log_loss": [loss - 0.1, loss + 0.1]} for name, loss in losses.items()}
+        told = {"methods": methods, "leave_outs": leave_outs, "reference_score": "truth"}
+        return {"seed": seed, "n_test": 3, "n_fit": 9} | told
 
     results = [
         result(seed, {"uncalibrated": 1.0, "paper_full": 0.5, "paper_x": 0.5 + d, "robust_full": 0.4, "robust_x": 0.41})
