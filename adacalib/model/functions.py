@@ -16,26 +16,42 @@ from adacalib.cells.logit_cells import Floats
 
 
 def interpolate(
-    bin_bounds_BJ: Tensor,
-    knots_BJ: Tensor,
-    n_bins_B: Tensor,
-    slope_lower_B: Tensor,
-    slope_upper_B: Tensor,
+    bin_bounds_VJ: Tensor,
+    knots_VJ: Tensor,
+    n_bins_V: Tensor,
+    slope_lower_V: Tensor,
+    slope_upper_V: Tensor,
+    row_B: Tensor,
     logit_B: Tensor,
 ) -> Tensor:
-    """Calibrated log-odds of each sample by its own bounds and knots; the twin of adacalib.cells.functions.interpolate.
+    """Calibrated log-odds of each sample by the function in its row; the twin of adacalib.cells.functions.interpolate.
 
-    bin_index = clip(#{k : s ≥ b_k} − 1, 0, n_bins − 1) by compare and sum, which exports everywhere; beyond the outer
-    bounds the given slopes go on. Gradients flow to the knots and slopes.
+    A logit on a bound belongs to the bin above it; beyond the outer bounds the given slopes go on. Gradients flow to
+    the knots and slopes.
     """
-    passed_B = (logit_B[:, None] >= bin_bounds_BJ).sum(dim=1)
-    index_B1 = torch.minimum((passed_B - 1).clamp_min(0), n_bins_B - 1)[:, None]
-    lower_B, upper_B = bin_bounds_BJ.gather(1, index_B1)[:, 0], bin_bounds_BJ.gather(1, index_B1 + 1)[:, 0]
-    lower_knot_B, upper_knot_B = knots_BJ.gather(1, index_B1)[:, 0], knots_BJ.gather(1, index_B1 + 1)[:, 0]
+    place_B = _find_lower_bound(bin_bounds_VJ, n_bins_V, row_B, logit_B)
+    bounds, knots = bin_bounds_VJ.flatten(), knots_VJ.flatten()
+    lower_B, upper_B = bounds.gather(0, place_B), bounds.gather(0, place_B + 1)
+    lower_knot_B, upper_knot_B = knots.gather(0, place_B), knots.gather(0, place_B + 1)
     inside_B = lower_knot_B + (upper_knot_B - lower_knot_B) / (upper_B - lower_B) * (logit_B - lower_B)
-    below_B = lower_knot_B + slope_lower_B * (logit_B - lower_B)
-    above_B = upper_knot_B + slope_upper_B * (logit_B - upper_B)
+    below_B = lower_knot_B + slope_lower_V[row_B] * (logit_B - lower_B)
+    above_B = upper_knot_B + slope_upper_V[row_B] * (logit_B - upper_B)
     return torch.where(logit_B < lower_B, below_B, torch.where(logit_B >= upper_B, above_B, inside_B))
+
+
+def _find_lower_bound(bin_bounds_VJ: Tensor, n_bins_V: Tensor, row_B: Tensor, logit_B: Tensor) -> Tensor:
+    """Place of the lower bound of each sample's bin in the flattened bounds: the last bound not above the logit.
+
+    The first bin where all are above it (or it is NaN), and never beyond the last bin. A search by halves: reading the
+    whole row of each sample would cost as many reads as there are bounds.
+    """
+    n_bounds, bounds = bin_bounds_VJ.shape[1], bin_bounds_VJ.flatten()
+    place_B = row_B * n_bounds
+    last_B = place_B + n_bins_V[row_B] - 1
+    for power in reversed(range((n_bounds - 2).bit_length())):  # n_bounds − 1 bins: places 0 to n_bounds − 2
+        ahead_B = torch.minimum(place_B + 2**power, last_B)
+        place_B = torch.where(logit_B >= bounds.gather(0, ahead_B), ahead_B, place_B)
+    return place_B
 
 
 class FunctionTable(nn.Module):
@@ -60,11 +76,12 @@ class FunctionTable(nn.Module):
     def forward(self, field_value_id_B: Tensor, logit_B: Tensor) -> Tensor:
         """Calibrated log-odds (float64) of un-calibrated log-odds."""
         return interpolate(
-            self.bin_bounds_VJ[field_value_id_B],
-            self.knots_VJ[field_value_id_B],
-            self.n_bins_V[field_value_id_B],
-            self.slope_lower_V[field_value_id_B],
-            self.slope_upper_V[field_value_id_B],
+            self.bin_bounds_VJ,
+            self.knots_VJ,
+            self.n_bins_V,
+            self.slope_lower_V,
+            self.slope_upper_V,
+            field_value_id_B,
             logit_B.double(),
         )
 

@@ -68,13 +68,14 @@ class NeuCalib(nn.Module):
     def forward(self, columns: Mapping[str, Tensor]) -> Tensor:
         """Calibrated log-odds (B,), float64."""
         logit_B = columns["uncalibrated_logit"].double()
-        slope_K, one_B = self.slopes(), torch.ones_like(logit_B)
+        slope_K, row_B = self.slopes(), torch.zeros_like(logit_B, dtype=torch.long)
         calibrated_B = interpolate(
-            self.bin_bounds_J.expand(len(logit_B), -1),
-            self.knots_J.expand(len(logit_B), -1),
-            torch.full_like(logit_B, len(slope_K), dtype=torch.long),
-            slope_K[0] * one_B,
-            slope_K[-1] * one_B,
+            self.bin_bounds_J[None],
+            self.knots_J[None],
+            row_B.new_full((1,), len(slope_K)),
+            slope_K[:1],
+            slope_K[-1:],
+            row_B,
             logit_B,
         )
         if self.auxiliary is None:

@@ -125,11 +125,12 @@ class PaperCalibrator(nn.Module):
         candidate_logit_BC = torch.stack(
             [
                 interpolate(
-                    bounds_UCJ[:, c][place_B],
-                    knots.knots_UCJ[:, c][place_B],
-                    n_bins_UC[:, c][place_B],
-                    knots.slope_lower_UC[:, c][place_B],
-                    knots.slope_upper_UC[:, c][place_B],
+                    bounds_UCJ[:, c],
+                    knots.knots_UCJ[:, c],
+                    n_bins_UC[:, c],
+                    knots.slope_lower_UC[:, c],
+                    knots.slope_upper_UC[:, c],
+                    place_B,
                     logit_B,
                 )
                 for c in range(self.n_candidates)

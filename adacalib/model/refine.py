@@ -177,14 +177,13 @@ def _build_fold(
 
 
 def _evaluate(candidate: _Candidate, knots_VJ: Tensor, fold: _Fold) -> Tensor:
-    ids_N = fold.ids_N
     row_V, last_V = torch.arange(len(knots_VJ)), candidate.n_bins_V
     bounds_VJ = candidate.bin_bounds_VJ
     lower_V = (knots_VJ[:, 1] - knots_VJ[:, 0]) / (bounds_VJ[:, 1] - bounds_VJ[:, 0])
     upper_V = (knots_VJ[row_V, last_V] - knots_VJ[row_V, last_V - 1]) / (
         bounds_VJ[row_V, last_V] - bounds_VJ[row_V, last_V - 1]
     )
-    return interpolate(bounds_VJ[ids_N], knots_VJ[ids_N], last_V[ids_N], lower_V[ids_N], upper_V[ids_N], fold.logit_N)
+    return interpolate(bounds_VJ, knots_VJ, last_V, lower_V, upper_V, fold.ids_N, fold.logit_N)
 
 
 def _train(
