@@ -81,7 +81,8 @@ class PaperCalibrator(nn.Module):
             self.knot_network: nn.Module = nn.Sequential(nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
         else:  # one free number per bin, from the identity
             middle_VCK = np.where(bins.weight_VCK > 0, bins.mean_logit_VCK, 0.0)
-            middle_VCK[0] = compute_posterior_logit(bins)[0]  # no row trains the knots of unseen values
+            if settings.adaptive_function:  # then no row trains the knots of unseen values
+                middle_VCK[0] = compute_posterior_logit(bins)[0]
             self.free_knots_VCK = nn.Parameter(torch.from_numpy(middle_VCK.astype(np.float32)))
         if n_candidates > 1:
             width = settings.auxiliary.embedding_width

@@ -309,6 +309,19 @@ def test_free_knots_start_at_the_mean_logit_of_their_bin() -> None:
     assert not hasattr(module, "knot_network")
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_row_0_starts_on_the_posteriors_where_no_row_trains_it_else_on_the_identity(adaptive: bool) -> None:
+    _, bins = draw_bins()
+    module = make_module(bins, auxiliary=False, posterior_guidance=False, adaptive_function=adaptive)
+    knots_CK = module.free_knots_VCK[0].detach().numpy()
+    filled_CK = bins.weight_VCK[0] > 0
+    # (Σy + .5·ȳ)/(Σw + .5) as log-odds, or the mean logit
+    mean_label = bins.response_VCK[0, 0].sum() / bins.weight_VCK[0, 0].sum()
+    rate_CK = (bins.response_VCK[0] + 0.5 * mean_label) / (bins.weight_VCK[0] + 0.5)
+    expected_CK = np.log(rate_CK / (1 - rate_CK)) if adaptive else bins.mean_logit_VCK[0]
+    np.testing.assert_allclose(knots_CK[filled_CK], expected_CK[filled_CK], rtol=1e-5)
+
+
 def test_one_candidate_has_neither_gate_nor_mixture() -> None:
     rows, bins = draw_bins(candidates=(4,))
     module, batch = make_module(bins, auxiliary=False), to_batch(rows)
