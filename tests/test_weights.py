@@ -17,6 +17,7 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ from adacalib.stats.approx_quantile import compute_approximate_bounds, sum_bins_
 from adacalib.stats.evaluation_sums import collect_cells
 from adacalib.stats.feature_encodings import learn_numeric_encodings
 from adacalib.stats.logit_cells import build_logit_cells
+from adacalib.stats.training_rows import find_first_held_out_day
 from tests.assert_table import collect_rows
 from tests.cells.small_world import cells_by_hand, cells_of_rows
 from tests.model.test_paper import make_settings
@@ -319,6 +321,19 @@ def test_split_by_time_counts_weight() -> None:
     columns = {"date": np.array([0, 1, 2, 3]), "n_samples": np.ones(4), "sum_weight": np.array([1.0, 1.0, 8.0, 1.0])}
     parts = split_by_time(columns, 0.5)
     assert parts is not None and parts[0]["date"].tolist() == [0, 1, 2]
+
+
+def test_held_out_days_count_weight(spark: SparkSession) -> None:
+    # days of 10, 5 and 1 rows, the last row of weight 20: it alone is 20 of 35; as one row of 16 it is below a tenth
+    def find(weights: dict[int, list[float]], share: float) -> date | None:
+        rows = [(date(2026, 3, day), weight) for day, own in weights.items() for weight in own]
+        return find_first_held_out_day(spark.createDataFrame(rows, "date date, weight double"), share)
+
+    earlier = {1: [1.0] * 10, 2: [1.0] * 5}
+    weighted, twice, light = (find(earlier | {3: last}, 0.1) for last in ([20.0], [1.0] * 20, [1.0]))
+    assert (weighted, twice, light) == (date(2026, 3, 3), date(2026, 3, 3), date(2026, 3, 2))
+    # ten times .1 is a hair less than 1, half of the weight all the same
+    assert find({1: [0.5], 2: [0.5], 3: [0.1] * 10}, 0.5) == date(2026, 3, 3)
 
 
 def batch(rows: Rows) -> dict[str, torch.Tensor]:

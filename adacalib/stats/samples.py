@@ -14,7 +14,8 @@ from adacalib.stats.field_values import join_value_ids
 
 _HASH_PARTS = 1_000_000
 _SALT_SPLIT = 0
-_SHARE_TOLERANCE = 1e-9  # .1 + .2 is a hair more than .3, and sums of weights differ in their last bits
+SHARE_TOLERANCE = 1e-9
+"""By how much a share of the weight may miss: .1 + .2 is a hair more than .3, sums differ in their last bits."""
 
 
 def split_by_hash(sample_id: Column, split: SplitConfig, seed: int) -> Column:
@@ -53,7 +54,7 @@ def find_split_dates(rows: DataFrame, split: SplitConfig) -> tuple[object, objec
         before = 0.0
         end = days[0]["date"]
         for day in days:
-            if before >= share * total * (1 - _SHARE_TOLERANCE):
+            if before >= share * total * (1 - SHARE_TOLERANCE):
                 break
             end = day["date"]
             before += day["weight"]

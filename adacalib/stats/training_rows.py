@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from adacalib.schemas import id_column
 from adacalib.stats.logit_cells import assign_fold
+from adacalib.stats.samples import SHARE_TOLERANCE
 
 _SALT_PLACE, _SALT_HOLD_OUT = 1, 2
 _HASH_PARTS = 10_000
@@ -16,25 +17,27 @@ _CELL_SUMS = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", 
 
 
 def find_first_held_out_day(rows: DataFrame, share: float) -> datetime.date | None:
-    """The day from which on rows are held out: as few of the latest days as reach `share` of the rows, but never all.
+    """The day from which on rows are held out: as few of the latest days as reach `share`, but never all.
+
+    The share is of the weight, so that a row of weight 2 counts as two rows.
 
     A random hold-out of dated rows is no judge of what comes later: its rows have siblings of the same days, and the
     same bookings, among those trained on.
 
     Args:
-        rows: with a column `date`.
-        share: of the rows, above 0.
+        rows: with date and weight.
+        share: of the weight, above 0.
 
     Returns:
         None where there are fewer than two days.
     """
-    counted = rows.groupBy("date").agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("date")).collect()
-    latest: list[tuple[datetime.date, int]] = [(row["date"], row["n"]) for row in counted]
+    days = rows.groupBy("date").agg(F.sum("weight").alias("weight")).orderBy(F.desc("date")).collect()
+    latest: list[tuple[datetime.date, float]] = [(day["date"], day["weight"]) for day in days]
     if len(latest) < 2:
         return None
-    wanted, reached = share * sum(n for _, n in latest), 0
-    for day, n in latest[:-1]:
-        reached += n
+    wanted, reached = share * sum(weight for _, weight in latest) * (1 - SHARE_TOLERANCE), 0.0
+    for day, weight in latest[:-1]:
+        reached += weight
         if reached >= wanted:
             return day
     return latest[-2][0]
