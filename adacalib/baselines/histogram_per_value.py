@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adacalib.cells.bin_bounds import BoundsError, add_up, find_bin_index, require_cells
+from adacalib.cells.bin_bounds import TIE, BoundsError, add_up, find_bin_index, require_cells
 from adacalib.cells.logit_cells import CELLS_PER_LOGIT, PROBABILITY_LIMIT, Floats, Ints, LogitCells, pool_values
 
 
@@ -44,8 +44,9 @@ def fit_histogram_per_value(cells: LogitCells, n_bins: int = 10) -> HistogramPer
     """Rate Σy/Σw of each equal-frequency bin of each field value, and of all values pooled (Zadrozny & Elkan 2001).
 
     Within its value a cell goes whole to bin ⌊n_bins · mid-rank⌋, mid-rank = (weight before it + half its own) / the
-    value's weight; empty bins vanish, so a value has at most as many bins as cells. Nothing is smoothed or borrowed
-    from other values: a bin, or a whole value, of one class has rate 0 or 1, which `predict` clips.
+    value's weight; on the border of two bins, up to TIE, it goes to the upper one. Empty bins vanish, so a value has
+    at most as many bins as cells. Nothing is smoothed or borrowed from other values: a bin, or a whole value, of one
+    class has rate 0 or 1, which `predict` clips.
 
     Args:
         cells: logit cells of the rows to fit on; those of id 0 count in the pooled bins only.
@@ -83,9 +84,8 @@ def _assign_bins(cells: LogitCells, n_bins: int) -> Ints:
     value = np.cumsum(first) - 1
     cumulative = np.cumsum(cells.weight)
     before = (cumulative - cells.weight)[start_R][value]
-    # multiplied before it is divided: exact where the weights are counts
     scaled_rank = n_bins * (cumulative - before - cells.weight / 2) / np.add.reduceat(cells.weight, start_R)[value]
-    with_empty = np.clip(scaled_rank.astype(np.int64), 0, n_bins - 1)
+    with_empty = np.clip((scaled_rank + TIE).astype(np.int64), 0, n_bins - 1)
     n_begun = np.cumsum(first | np.append(True, with_empty[1:] != with_empty[:-1]))
     bin_index: Ints = n_begun - n_begun[start_R][value]
     return bin_index

@@ -12,7 +12,8 @@ import numpy as np
 
 from adacalib.cells.logit_cells import CELLS_PER_LOGIT, Floats, Ints, LogitCells, pool_values
 
-_TIE = 1e-9  # shares this close count as equal: sums of weights differ in their last bits from run to run
+TIE = 1e-9
+"""Shares and ranks this close count as equal: sums of weights differ in their last bits from run to run."""
 
 
 class NoCellsError(ValueError):
@@ -151,9 +152,9 @@ def _equal_frequency_edges(cells: LogitCells, n_bins: int) -> tuple[Ints, Floats
     position = np.repeat(rank_R, n_cells_R) + np.minimum(cumulative - np.repeat(before_R, n_cells_R), 1.0)
 
     target = rank_R[:, None] + np.arange(1, n_bins) / n_bins
-    reached = np.searchsorted(position, target - _TIE)
+    reached = np.searchsorted(position, target - TIE)
     below = np.where(reached == start_R[:, None], rank_R[:, None], position[reached - 1])
-    inner = reached + (position[reached] - target < target - below - _TIE)
+    inner = reached + (position[reached] - target < target - below - TIE)
     end_R = start_R + n_cells_R
     lower_edge = np.append(cells.cell, 0) / CELLS_PER_LOGIT
     last_R1 = ((cells.cell[end_R - 1] + 1) / CELLS_PER_LOGIT)[:, None]

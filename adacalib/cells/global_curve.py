@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import logit as to_logit
 
-from adacalib.cells.bin_bounds import BoundsError, require_cells
+from adacalib.cells.bin_bounds import TIE, BoundsError, require_cells
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, compute_mean_label, pool_values
 
 N_CURVE_BINS = 100
@@ -79,7 +79,8 @@ def find_equal_frequency_bins(pooled: LogitCells, n_bins: int) -> Ints:
     """Where equal-frequency bins begin: the position of the first cell of each non-empty bin, increasing from 0.
 
     A cell goes whole to bin floor(n_bins · mid-rank), mid-rank = (weight before it + half its own) / total weight. So
-    a cell of more than 1/n_bins of the weight leaves bins empty, and there are at most min(n_bins, n_cells) bins.
+    a cell of more than 1/n_bins of the weight leaves bins empty, and there are at most min(n_bins, n_cells) bins. A
+    mid-rank on the border of two bins, up to TIE, belongs to the upper one.
 
     Args:
         pooled: cells of one value (or of all, pooled), sorted by cell, at least one.
@@ -90,8 +91,7 @@ def find_equal_frequency_bins(pooled: LogitCells, n_bins: int) -> Ints:
     """
     if n_bins < 1:
         raise BoundsError(f"n_bins is {n_bins}: equal-frequency bins are at least 1; give a whole number from 1 up")
-    # multiplied before divided: of whole numbers, a tie then comes out exact
-    place = n_bins * (np.cumsum(pooled.weight) - pooled.weight / 2) / pooled.weight.sum()
+    place = n_bins * (np.cumsum(pooled.weight) - pooled.weight / 2) / pooled.weight.sum() + TIE
     bin_index = np.minimum(place.astype(np.int64), n_bins - 1)
     return np.flatnonzero(np.append(True, bin_index[1:] != bin_index[:-1]))
 

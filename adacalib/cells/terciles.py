@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from adacalib.cells.bin_bounds import TIE
 from adacalib.cells.logit_cells import Ints, LogitCells
 
 N_TERCILES = 3
 """Low, middle and high third of a field value's samples, numbered from 0."""
-
-
-_TIE = 1e-9
 
 
 class TercilesError(ValueError):
@@ -41,8 +39,8 @@ def assign_terciles(cells: LogitCells) -> Ints:
     below_in_value = below[:-1] - below[first][cells.field_value_id]
     total = cells.sum_by_value(cells.weight)[cells.field_value_id]
     mid_rank = below_in_value + cells.weight / 2
-    # sums of weights differ in their last bits: a tie goes to the upper tercile, whatever they are
-    tercile: Ints = np.clip((N_TERCILES * mid_rank / total + _TIE).astype(np.int64), 0, N_TERCILES - 1)
+    # a tie goes to the upper tercile
+    tercile: Ints = np.clip((N_TERCILES * mid_rank / total + TIE).astype(np.int64), 0, N_TERCILES - 1)
     return tercile
 
 

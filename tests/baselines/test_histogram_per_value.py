@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from adacalib.baselines.histogram_binning import fit_histogram_binning
 from adacalib.baselines.histogram_per_value import fit_histogram_per_value
 from adacalib.cells.bin_bounds import BoundsError
-from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, some_cells
+from tests.cells.small_world import cells_by_hand, cells_of_rows, cells_of_tenths, draw_rows, some_cells
 
 
 def oracle_rates(cells, n_bins):
@@ -87,6 +87,16 @@ def test_unseen_values_get_the_global_histogram():
 def test_cells_of_id_0_count_in_the_pooled_bins_only():
     fitted = fit_histogram_per_value(cells_by_hand([(0, 0, 10, 10), (1, 0, 30, 0)], 2), n_bins=4)
     np.testing.assert_allclose(fitted.predict(np.zeros(2), np.array([0, 1])), [0.25, 1e-7])
+
+
+def test_last_bits_of_the_weights_move_no_cell():
+    # mid-ranks (j + .5)/1.5 of 15 cells of weight 1 are whole for j = 1, 4, …; the tie goes up
+    expected = np.array([0, 1, 3, 4, 6, 7, 9, 10, 12, 13]) / 32
+    first, *others = [fit_histogram_per_value(cells_of_tenths(15, seed), 10) for seed in range(20)]
+    np.testing.assert_array_equal(first.lower_bounds_VK, [expected, expected])
+    for other in others:
+        np.testing.assert_array_equal(other.lower_bounds_VK, first.lower_bounds_VK)
+        np.testing.assert_allclose(other.bin_rates_VK, first.bin_rates_VK, rtol=1e-12)
 
 
 def test_no_bins():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -27,6 +29,16 @@ def cells_by_hand(rows, n_values) -> LogitCells:
     """From rows (field value id, cell, n, Σy); the mean logit is the middle of the cell."""
     ids, cell, n, y = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     return merge_cells(ids, cell, n * 1.0, y * 1.0, n * (cell + 0.5) / 32, n, y, n_values)
+
+
+def cells_of_tenths(n_cells, seed) -> LogitCells:
+    """Cells 0, 1, … of value 1, ten rows of weight .1 each, whose sums end as they may: .9999999999999999 or 1.
+
+    Responses, the same for every seed, increase from cell to cell.
+    """
+    cells = cells_by_hand([(1, j, 10, 5) for j in range(n_cells)], 2)
+    weight = np.random.default_rng(seed).choice([sum([0.1] * 10), 1.0], n_cells)
+    return replace(cells, weight=weight, response=np.linspace(0.1, 0.9, n_cells))
 
 
 def draw_rows(n_rows, n_field_values, seed, effect=1.0):

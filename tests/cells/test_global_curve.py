@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 
 from adacalib.cells.bin_bounds import NoCellsError
-from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
+from adacalib.cells.global_curve import GlobalCurve, find_equal_frequency_bins, fit_global_curve
 from tests import oracle
-from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, some_cells
+from tests.cells.small_world import cells_by_hand, cells_of_rows, cells_of_tenths, draw_rows, some_cells
 
 
 def log_odds(p):
@@ -100,6 +100,18 @@ def test_falling_rates_give_one_block():
     curve = fit_global_curve(cells_by_hand([(1, -32, 10, 9), (1, 0, 10, 5), (1, 32, 10, 1)], 2))
     assert len(curve.logit_knots) == 1
     assert curve.slope_upper == 0.1
+
+
+def test_last_bits_of_the_weights_move_no_cell():
+    # ten bins of 15 cells of weight 1: mid-ranks (j + .5)/1.5, which is whole for j = 1, 4, …; the tie goes up
+    expected = [0, 1, 3, 4, 6, 7, 9, 10, 12, 13]
+    for seed in range(20):
+        np.testing.assert_array_equal(find_equal_frequency_bins(cells_of_tenths(15, seed), 10), expected)
+    # and so in the curve's 100 bins of 150 cells
+    curves = [fit_global_curve(cells_of_tenths(150, seed)) for seed in range(20)]
+    for curve in curves[1:]:
+        np.testing.assert_allclose(curve.logit_knots, curves[0].logit_knots, rtol=1e-12)
+        np.testing.assert_allclose(curve.calibrated_knots, curves[0].calibrated_knots, rtol=1e-12)
 
 
 def test_no_cells():
