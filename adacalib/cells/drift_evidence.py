@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from adacalib.cells.bin_bounds import TIE
 from adacalib.cells.global_curve import GlobalCurve
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, join_cells
 from adacalib.cells.value_effects import TAU_LIMITS, ValueEffects, fit_value_effects
@@ -78,7 +79,7 @@ def assign_time_blocks(day: Ints, weight: Floats, n_blocks: int = N_TIME_BLOCKS)
     days, day_index = np.unique(day, return_inverse=True)
     day_weight = np.bincount(day_index, weights=weight, minlength=len(days))
     mid_rank = (np.cumsum(day_weight) - day_weight / 2) / day_weight.sum()
-    wanted = np.minimum((n_blocks * mid_rank).astype(np.int64), n_blocks - 1)
+    wanted = np.minimum((n_blocks * mid_rank + TIE).astype(np.int64), n_blocks - 1)
     block: Ints = np.unique(wanted, return_inverse=True)[1][day_index]
     return block
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adacalib.cells.bin_bounds import TIE
 from adacalib.cells.logit_cells import Floats, Ints
 
 _Z = 1.959963984540054  # 95 % of a normal
@@ -53,7 +54,7 @@ def compute_reliability(
     total = np.add.reduceat(weight, starts)
     mid_rank = (np.cumsum(total) - total / 2) / total.sum()
     place = np.repeat(
-        np.minimum((mid_rank * n_bins).astype(np.int64), n_bins - 1), np.diff(np.append(starts, len(cell)))
+        np.minimum((mid_rank * n_bins + TIE).astype(np.int64), n_bins - 1), np.diff(np.append(starts, len(cell)))
     )
 
     def add(values: Floats | Ints) -> Floats:

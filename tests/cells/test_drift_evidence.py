@@ -19,7 +19,7 @@ from adacalib.cells.drift_evidence import (
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
 from adacalib.cells.logit_cells import join_cells
 from adacalib.cells.value_effects import TAU_LIMITS, fit_value_effects
-from tests.cells.small_world import cells_by_hand
+from tests.cells.small_world import cells_by_hand, cells_of_tenths
 
 IDENTITY = GlobalCurve(np.array([-9.0, 9.0]), np.array([-9.0, 9.0]), 1.0, 1.0)
 
@@ -69,6 +69,13 @@ def test_time_blocks_by_hand():
     assert assign_time_blocks(np.array([7, 7]), np.ones(2)).tolist() == [0, 0]
     equal = assign_time_blocks(np.arange(60), np.ones(60))
     assert np.bincount(equal).tolist() == [10] * 6
+
+
+def test_last_bits_of_the_weights_move_no_day():
+    # 15 days of weight 1, ten blocks: (j + .5)/1.5 is whole for j = 1, 4, … and goes up
+    for seed in range(20):
+        block = assign_time_blocks(np.arange(15), cells_of_tenths(15, seed).weight, 10)
+        assert block.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9, 9]
 
 
 def test_split_adds_up_the_days_of_a_block():

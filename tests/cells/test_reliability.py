@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.cells.reliability import compute_reliability
+from tests.cells.small_world import cells_of_tenths
 
 
 def arrays(rows):
@@ -45,6 +46,14 @@ def test_a_heavy_cell_stays_whole_and_empty_bins_do_not_come_out():
     assert found.rate_low[0] == 0
     assert found.rate_high[2] == 1
     assert found.rate_high[0] == pytest.approx(wilson(0, 1)[1])
+
+
+def test_last_bits_of_the_weights_move_no_cell():
+    # ten bins of 15 cells of weight 1: mid-ranks (j + .5)/1.5 are whole for j = 1, 4, … and go up
+    for seed in range(20):
+        cells = cells_of_tenths(15, seed)
+        found = compute_reliability(cells.cell, cells.weight, cells.response, cells.weight / 2, cells.n_samples, 10)
+        assert found.n_samples.tolist() == [10, 20] * 5
 
 
 def test_no_cells_give_no_bins():
