@@ -75,7 +75,7 @@ def _list_robust_rows(full: dict[str, Any], has_network: bool) -> dict[str, Vari
 
     rows = {
         "robust_full": Variant("robust mode", full),
-        "robust_no_level": Variant("− empirical-Bayes level", full | {"value_level": False}),
+        "robust_no_level": Variant("− levels, value re-level", full | {"value_level": False}),
         "robust_no_slope": Variant("− slope", full | {"value_slope": False}),
         "robust_no_shape": Variant("− shape", full | {"value_shape": False}),
         "robust_no_bin_shift": Variant("− bin shifts", full | {"bin_shrinkage": False}),

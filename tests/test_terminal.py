@@ -183,7 +183,7 @@ def test_ablation_fits_80_columns_with_nothing_cut_off() -> None:
             assert find_row(text, label) is not None
     assert find_row(texts[0], "robust mode") == ["0.4511 ±.0016", "0.15180 ±.00158"]
     # .1618 - .1518 is 1000 of 1e-5
-    assert find_row(texts[0], "− empirical-Bayes level") == ["0.4511 ±.0016", "0.16180 ±.00158", "+1000.0*"]
+    assert find_row(texts[0], "− levels, value re-level") == ["0.4511 ±.0016", "0.16180 ±.00158", "+1000.0*"]
     assert find_row(texts[1], "− slope") == ["0.4511 ±.0016", "0.4511 ±.0016", "0.7200 ±.0016", "12346"]
     assert "noise floor" in texts[0] and "* where p < .05" in " ".join(texts[0].split())
     assert "Not monotone without the constraint: 25% of the field values." in texts[1]

@@ -22,6 +22,12 @@ from adacalib.report.tables import Cell, Table
 FULL = {"paper": "paper_full", "robust": "robust_full"}
 """Mode → the row that its other rows are held against."""
 
+_TAKEN_ALONG = {
+    "robust_no_level": "Without levels the re-level is one intercept for all field values, and drift evidence is off.",
+    "robust_no_bin_shift": "Without bin shifts there is no shrinkage either: knots lie on the value's moved curve.",
+}
+"""Row → what else goes with the part that it takes out."""
+
 UNIT = 1e-5
 """Of differences in LogLoss."""
 
@@ -55,7 +61,7 @@ def make_ablation_table(document: Document, mode: str) -> Table:
     headings = ["variant"]
     for column in columns:
         headings += [column.heading, *(["Δ LogLoss, 1e-5"] if column.metric == "log_loss" else [])]
-    return Table(headings, rows, frozenset({0}), _describe_training(document) if mode == "robust" else "")
+    return Table(headings, rows, frozenset({0}), _make_note(document) if mode == "robust" else "")
 
 
 def list_ablation_columns(document: Document) -> list[Column]:
@@ -92,8 +98,8 @@ def _make_difference_cell(document: Document, name: str) -> Cell:
     return Cell(show_signed(average(differences), 1) + mark, "" if spread is None else f"± {spread:.1f}")
 
 
-def _describe_training(document: Document) -> str:
-    parts = []
+def _make_note(document: Document) -> str:
+    parts = [words for name, words in _TAKEN_ALONG.items() if name in document["labels"]]
     if shares := _get_defined(document["pooled_share"].get("robust_not_monotone", [])):
         parts.append(f"Without the constraint {mean(shares):.0%} of the field values have a function that falls.")
     if kept := _get_defined(document["embedding_kept"].get("robust_full", [])):

@@ -166,7 +166,7 @@ def test_dev_alone_has_tables_of_its_own_and_the_others_none(ablation: tuple[Run
 def test_page_and_pictures_are_there(ablation: tuple[RunConfig, dict[str, Any]]) -> None:
     config, _ = ablation
     page = (config.run_dir / "ablate.html").read_text()
-    assert "posterior guidance" in page and "empirical-Bayes level" in page
+    assert "posterior guidance" in page and "levels, value re-level" in page
     assert list((config.run_dir / "figures").glob("*.png"))
 
 

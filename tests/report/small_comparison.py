@@ -176,7 +176,7 @@ ABLATION_LABELS = {
     "paper_one_function": "− adaptive function",
     "paper_free_knots": "− posterior guidance",
     "robust_full": "robust mode",
-    "robust_no_level": "− empirical-Bayes level",
+    "robust_no_level": "− levels, value re-level",
     "robust_no_slope": "− slope",
     "robust_no_bin_shift": "− bin shifts",
     "robust_residual": "+ residual network",

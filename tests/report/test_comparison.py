@@ -273,7 +273,7 @@ def test_ablation_table_by_hand() -> None:
     # seeds differ by -1, 0 and 1 in 1e-5 around the cost
     assert subtract_full(document, "robust_no_slope") == pytest.approx([11.5, 12.5, 13.5])
     table = make_ablation_table(document, "robust")
-    assert [row[0].text for row in table.rows][:2] == ["robust mode", "− empirical-Bayes level"]
+    assert [row[0].text for row in table.rows][:2] == ["robust mode", "− levels, value re-level"]
     assert "AUC" not in table.headings and table.headings.index("Δ LogLoss, 1e-5") == 1 + table.headings.index(
         "LogLoss"
     )
@@ -281,6 +281,7 @@ def test_ablation_table_by_hand() -> None:
     assert read_row(table, "− hard monotone")["Δ LogLoss, 1e-5"] == ("−8.0*", "± 1.0")
     assert read_row(table, "+ residual network")["Δ LogLoss, 1e-5"][0] == "−0.7"
     assert read_row(table, "robust mode")["Δ LogLoss, 1e-5"] == ("", "")
+    assert "the re-level is one intercept" in table.note and "no shrinkage" in table.note
     assert "25% of the field values" in table.note and "embedding in 2 of 3 seeds" in table.note
     paper = make_ablation_table(document, "paper")
     assert (
@@ -291,7 +292,7 @@ def test_ablation_table_by_hand() -> None:
 def test_parts_are_sorted_by_what_they_do() -> None:
     document = make_ablation()
     assert describe_parts(document, "robust") == (
-        "Cost LogLoss beyond noise: − empirical-Bayes level, − slope; gain beyond noise: − hard monotone; "
+        "Cost LogLoss beyond noise: − levels, value re-level, − slope; gain beyond noise: − hard monotone; "
         "not told apart: − bin shifts, + residual network."
     )
     one = describe_parts(make_ablation(n_seeds=1), "paper")
