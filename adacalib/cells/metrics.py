@@ -101,7 +101,7 @@ def compute_metrics(
         sums: grouped sums of the test split.
         method: a method that the sums hold.
         auc: from `auc.compute_auc` on the method's own score cells; None where there is one class only.
-        field_auc: from `auc.compute_field_auc` on the same cells.
+        field_auc: from `auc.average_value_aucs`, over the field values' own AUCs.
         levels: floors and attainable levels, the same for every method.
         interval_level: share of intervals that hold the truth, in (0, 1).
 

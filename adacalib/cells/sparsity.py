@@ -66,7 +66,9 @@ def assign_frequency_deciles(n_fit_samples_V: Floats | Ints) -> Ints:
 def compute_frequency_deciles(
     n_fit_samples_V: Floats | Ints, sums: GroupedSums, method: str
 ) -> tuple[FrequencyGroup, ...]:
-    """Computes a method's errors per decile of field-value frequency (the groups of the paper's Fig. 4).
+    """Computes a method's errors per decile of field-value frequency, by samples of the fit.
+
+    The paper's Fig. 4 groups by positives instead.
 
     Args:
         n_fit_samples_V: samples in train ∪ dev per field value id; shape (n_values,), entry 0 is not read.
