@@ -67,15 +67,14 @@ def launch(
     """
     config_path = Path(config_path).resolve()
     config = read_config(config_path)
-    threads = config.training.threads_per_rank or max(1, len(os.sched_getaffinity(0)) // ranks)
     if launcher == "torchrun":
-        _launch_torchrun(module, config_path, ranks, threads, timeout_seconds)
+        _launch_torchrun(module, config_path, ranks, config.training.threads_per_rank, timeout_seconds)
         return
     if spark is None:
         raise ValueError(
             "launcher torch_distributor: needs a Spark session; start one, or set training.launcher=torchrun"
         )
-    _launch_distributor(module, config_path, config, ranks, threads, spark, local_mode)
+    _launch_distributor(module, config_path, config, ranks, spark, local_mode)
 
 
 def _launch_torchrun(module: str, config_path: Path, ranks: int, threads: int, timeout_seconds: float | None) -> None:
@@ -125,7 +124,6 @@ def _launch_distributor(
     config_path: Path,
     config: RunConfig,
     ranks: int,
-    threads: int,
     spark: SparkSession,
     local_mode: bool | None,
 ) -> None:
@@ -146,7 +144,7 @@ def _launch_distributor(
             ["--config", str(config_path)],
             os.getcwd(),
             sys.path,
-            str(threads),
+            str(config.training.threads_per_rank),
             str(marks),
         )
         failure = None

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def config_for(folder: Path, note: str) -> Path:
-    config = toy_config(folder, note=note, threads_per_rank=1)
+    config = toy_config(folder, note=note, threads_per_rank=2)
     Path(config.runs_dir).mkdir(exist_ok=True)
     return write_config(config, folder / f"{note.replace(' ', '-')}.json")
 
@@ -30,7 +30,7 @@ def test_torchrun_runs_every_rank(tmp_path: Path, capfd: pytest.CaptureFixture[s
     launch("tests.launch_victim", config_for(tmp_path, "well"), ranks=2)
     output = capfd.readouterr().out
     for rank in (0, 1):
-        assert f"rank {rank} of 2 is well, 1 of 1 threads, {Path.cwd()}" in output
+        assert f"rank {rank} of 2 is well, 2 of 2 threads, {Path.cwd()}" in output
 
 
 def test_a_raising_rank_fails_the_run_with_its_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_torch_distributor(tmp_path: Path, master: str, notes: list[str]) -> Non
     outcomes, terminal = run_under_spark(master, tmp_path, notes)
     assert outcomes[0] == "well"
     for rank in (0, 1):
-        assert f"rank {rank} of 2 is well, 1 of 1 threads, {ROOT}" in terminal
+        assert f"rank {rank} of 2 is well, 2 of 2 threads, {ROOT}" in terminal
     for outcome in outcomes[1:3]:
         assert "rank 0, 1 of 2 did not end well under TorchDistributor" in outcome
     assert 'raise ValueError("rank 1 has had enough")' in terminal

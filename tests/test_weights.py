@@ -390,7 +390,7 @@ def test_training_losses_and_their_gradients(name: str) -> None:
 
 @pytest.fixture
 def ranks() -> Iterator[Ranks]:
-    with join_ranks(TrainingConfig(collective_timeout_seconds=30, threads_per_rank=1), seed=1) as joined:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=30), seed=1) as joined:
         yield joined
 
 

@@ -97,12 +97,6 @@ def join_ranks(training: TrainingConfig, seed: int) -> Iterator[Ranks]:
         torch.use_deterministic_algorithms(deterministic)
 
 
-def threads_per_rank(training: TrainingConfig) -> int:
-    """Threads that one rank computes with: as configured, else cores / ranks of this machine, at least 1."""
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", training.ranks))
-    return training.threads_per_rank or max(1, len(os.sched_getaffinity(0)) // local_ranks)
-
-
 def seed_rank(ranks: Ranks, seed: int, epoch: int) -> None:
     """Seeds torch's default generator of this rank for one epoch, so that a resumed run draws the same noise."""
     torch.manual_seed(int(np.random.SeedSequence([seed, epoch, ranks.rank]).generate_state(1)[0]))
@@ -194,6 +188,6 @@ def _make_repeatable(training: TrainingConfig, seed: int, device: torch.device) 
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
         torch.cuda.set_device(device)
-    torch.set_num_threads(threads_per_rank(training))
+    torch.set_num_threads(training.threads_per_rank)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(seed)

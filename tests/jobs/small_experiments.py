@@ -25,7 +25,6 @@ CHANGES: dict[str, Any] = {
         "learning_rate": 0.01,
         "auxiliary": {"hidden": [8], "epochs": 1, "batch_size": 256, "learning_rate": 0.01},
     },
-    "training": {"threads_per_rank": 1},
 }
 
 

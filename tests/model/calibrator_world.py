@@ -37,7 +37,7 @@ def make_config(folder: Path, changes: Mapping[str, Any] | None = None) -> RunCo
             "learning_rate": 0.01,
             "auxiliary": {"hidden": [16], "epochs": 3, "batch_size": 256, "learning_rate": 0.01},
         },
-        "training": {"threads_per_rank": 1, "collective_timeout_seconds": 60},
+        "training": {"collective_timeout_seconds": 60},
     }
     return parse_config(merge(base, changes or {}))
 

@@ -24,7 +24,6 @@ from adacalib.model.distributed import (
     join_ranks,
     seed_rank,
     sum_over_ranks,
-    threads_per_rank,
     wait_for_all,
 )
 from adacalib.model.row_files import open_rows
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     with join_ranks(config.training, config.seed) as ranks:
         result = {
             "world_size": ranks.world_size,
-            "threads": [torch.get_num_threads(), threads_per_rank(config.training)],
+            "threads": torch.get_num_threads(),
             "helpers": check_helpers(ranks),
             "disagreement": error_of(
                 lambda: check_equal_on_ranks(ranks, {"w": torch.ones(2) * (1 + ranks.rank)}, "toy parameters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from adacalib.model.distributed import (
     join_ranks,
     seed_rank,
     sum_over_ranks,
-    threads_per_rank,
 )
 
 TRAINING = TrainingConfig(collective_timeout_seconds=30)
@@ -67,15 +65,6 @@ def test_noise_of_an_epoch_does_not_depend_on_what_was_drawn_before() -> None:
         assert torch.rand(2).tolist() != first
 
 
-def test_threads_are_the_cores_shared_by_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert threads_per_rank(TrainingConfig(ranks=2)) == 4
-    assert threads_per_rank(TrainingConfig(ranks=16)) == 1
-    assert threads_per_rank(TrainingConfig(ranks=2, threads_per_rank=3)) == 3
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert threads_per_rank(TrainingConfig(ranks=2)) == 2
-
-
 def test_a_digest_is_sha256_over_names_types_shapes_and_bytes() -> None:
     # 1.0 as little-endian float32 is 00 00 80 3f
     expected = hashlib.sha256(b"b torch.float32 (1,);\x00\x00\x80\x3f").hexdigest()
@@ -113,8 +102,7 @@ def test_two_ranks_add_up_gather_and_broadcast(two_ranks: list[dict[str, Any]]) 
             "empty": ["<f4", []],
             "bool": ["|b1", [True, False, True]],
         }
-        set_threads, wanted_threads = result["threads"]
-        assert set_threads == wanted_threads
+        assert result["threads"] == 1  # training.threads_per_rank as it is unless set
 
 
 def test_two_ranks_draw_different_noise(two_ranks: list[dict[str, Any]]) -> None:

@@ -43,7 +43,7 @@ NO_NETWORK = {"auxiliary": {"enabled": False}}
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[Ranks]:
-    with join_ranks(TrainingConfig(collective_timeout_seconds=60, threads_per_rank=1), seed=1) as joined:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=60), seed=1) as joined:
         yield joined
 
 

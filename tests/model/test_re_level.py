@@ -38,7 +38,7 @@ COLUMNS = (
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[Ranks]:
-    with join_ranks(TrainingConfig(collective_timeout_seconds=60, threads_per_rank=1), seed=1) as joined:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=60), seed=1) as joined:
         yield joined
 
 

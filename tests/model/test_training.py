@@ -28,7 +28,7 @@ from tests.model.toy_training import ToyModel, state_bytes, toy_columns, toy_los
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[Ranks]:
-    with join_ranks(TrainingConfig(collective_timeout_seconds=30, threads_per_rank=1), seed=1) as joined:
+    with join_ranks(TrainingConfig(collective_timeout_seconds=30), seed=1) as joined:
         yield joined
 
 
