@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError
 from adacalib.cells.drift_evidence import (
@@ -21,11 +20,10 @@ from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, SideInformation, choose_without_harm, fit_robust
 from adacalib.cells.thinning import split_cells
+from adacalib.cells.time_periods import Columns, split_by_time
 
 N_DEALT_FOLDS = 4
 """Folds that are dealt from cells where the rows have none."""
-
-Columns = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -179,20 +177,6 @@ def _fit_folds(
         fitted = fit_robust(other, bounds, known=replace(known, drift=drift), **switches.parts())
         functions.append(fitted.functions)
     return tuple(functions)
-
-
-def split_by_time(columns: Columns, share: float) -> tuple[Columns, Columns] | None:
-    """Cells of the earliest days, up to the day in which `share` of the weight is reached, and those of later days.
-
-    None where there is only one day.
-    """
-    days, place = np.unique(columns["date"], return_inverse=True)
-    if len(days) < 2:
-        return None
-    reached = np.cumsum(np.bincount(place, weights=columns["sum_weight"]))
-    last = min(int(np.searchsorted(reached, share * reached[-1])), len(days) - 2)
-    early = place <= last
-    return {n: v[early] for n, v in columns.items()}, {n: v[~early] for n, v in columns.items()}
 
 
 def _choose(

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from adacalib.baselines.isotonic_field_part import fit_isotonic_field_part
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
@@ -29,12 +25,11 @@ from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json, joi
 from adacalib.model.neucalib import train_neucalib
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
+from adacalib.model.read_tables import Columns, read_cells, read_columns
 from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import calibrate_without_rows, train_robust
-from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.row_files import RowFiles, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
-
-Columns = dict[str, npt.NDArray[Any]]
 
 
 class OtherBins(ValueError):
@@ -81,7 +76,7 @@ def _read_inputs(config: RunConfig) -> _Inputs:
     n_values = int(manifest["n_field_values"][config.field]) + 1
     shape = AuxiliaryShape(manifest["n_auxiliary_features"], tuple(manifest["auxiliary_category_counts"]))
     table = find_table(config, "bin_statistics")
-    columns = _read_columns(table, config.field)
+    columns = read_columns(table, config.field)
     made = sorted(set(columns["n_bins_candidate"].tolist()))
     if not set(config.n_bins_candidates) <= set(made):
         raise OtherBins(
@@ -106,7 +101,7 @@ def _add_global_bins(columns: Columns, n_values: int) -> Columns:
 
 def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
     """Robust mode, and its opponent isotonic + offset: a field part from cells, then the network on its logits."""
-    columns = _read_columns(find_table(config, "logit_cells"), config.field)
+    columns = read_cells(find_table(config, "logit_cells"), config.field)
     fit = _fit_on_every_rank(config, columns, inputs.n_values, inputs.bins, ranks)
     told: dict[str, Any] = {"field_part": fit.chosen, **fit.diagnostics}
     if not config.has_auxiliary_network:
@@ -121,7 +116,7 @@ def _train_paper(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Cali
 
 
 def _train_neucalib(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
-    columns = _read_columns(find_table(config, "logit_cells"), config.field)
+    columns = read_cells(find_table(config, "logit_cells"), config.field)
     cells = cells_from_columns(columns, inputs.n_values)
     rows, held_out = _open_training_rows(config)
     config, rows = repeat_cells(config, rows)
@@ -183,7 +178,7 @@ def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | N
     """Dense parent id per field value id, 0 for none; None where parents play no part."""
     if config.parent is None or not config.calibrator.value_parent:
         return None
-    columns = _read_columns(find_table(config, "field_value_parents"), config.field)
+    columns = read_columns(find_table(config, "field_value_parents"), config.field)
     parent_V = np.zeros(n_values, np.int64)
     parent_V[columns["field_value_id"]] = columns["parent_id"]
     return parent_V
@@ -214,21 +209,3 @@ def _read_origin(config: RunConfig) -> dict[str, str]:
     if not config.has_own_scores:
         artifacts["predictor"] = {"predictor_fingerprint": read_fingerprint(config.inputs_dir / "predictor")}
     return read_origin(config, tables, artifacts)
-
-
-def _read_columns(table: Path, field: str) -> Columns:
-    """Columns of one field of a table that is bounded by field values × bins; dates as days since 1970."""
-    paths = open_rows(table).paths
-    if not paths:
-        raise StreamError(f"{table}: it has no Parquet file; run the stage that writes it again")
-    rows = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
-    rows = rows.filter(pc.equal(rows["field"], field))
-    columns = {}
-    for name in rows.column_names:
-        kind = rows.schema.field(name).type
-        if pa.types.is_date(kind):
-            if rows[name].null_count == 0:
-                columns[name] = rows[name].cast(pa.int32()).to_numpy()
-        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            columns[name] = rows[name].to_numpy()
-    return columns

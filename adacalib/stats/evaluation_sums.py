@@ -109,7 +109,9 @@ def sum_by_group(
 ) -> GroupedSums:
     """Adds up scores, losses and errors against the truth of every method by (field value, tercile, jackknife group).
 
-    The arguments and what it raises are those of `summarise_test`, but that no method is added here.
+    Driver memory: a row of 8-byte sums, four and two per method (with a truth two more and three per method), per
+    field value × jackknife group × tercile that has samples. The arguments and what it raises are those of
+    `summarise_test`, but that no method is added here.
     """
     sums = _list_sums(methods)
     if has_truth:
@@ -166,11 +168,11 @@ def _list_truth_sums(methods: Iterable[str]) -> dict[str, Column]:
 
 
 def collect_cells(logit_cells: DataFrame, n_values: int) -> LogitCells:
-    """Logit cells of one field in memory: bounded by field values × cells."""
-    names = ["field_value_id", "cell", "n_samples", "n_responses"]
-    names += ["sum_weight", "sum_weight_responses", "sum_weight_logit"]
-    table = logit_cells.select(*names).toArrow()
-    return cells_from_columns({name: table[name].to_numpy() for name in names}, n_values)
+    """Logit cells of one field in memory, days and folds added up before: bounded by field values × cells."""
+    sums = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", "sum_weight_logit")
+    added = [F.sum(name).alias(name) for name in sums]
+    table = logit_cells.groupBy("field_value_id", "cell").agg(*added).toArrow()
+    return cells_from_columns({name: table[name].to_numpy() for name in table.column_names}, n_values)
 
 
 def _join_tercile(rows: DataFrame, test_cells: LogitCells) -> DataFrame:

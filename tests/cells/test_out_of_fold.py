@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
 from adacalib.cells.drift_evidence import fit_drifting_effects
@@ -16,7 +14,6 @@ from adacalib.cells.out_of_fold import (
     deal_folds,
     fit_field_part,
     leave_fold_out,
-    split_by_time,
 )
 from adacalib.cells.robust import SideInformation, fit_robust
 from tests.cells.small_world import draw_rows
@@ -156,35 +153,6 @@ def test_step_8_looks_at_later_days_where_there_are_dates():
     assert fit(columns, RobustSwitches()).chosen == "global_curve"
     undated = {name: values for name, values in columns.items() if name != "date"}
     assert fit(undated, RobustSwitches()).chosen == "robust"
-
-
-def test_split_by_time_by_hand():
-    # 2, 5, 1, 2 samples on days 3, 4, 8, 9; 70 % of 10 is reached on day 4
-    columns = {"date": np.array([9, 3, 4, 8]), "sum_weight": np.array([2, 2, 5, 1])}
-    early, late = split_by_time(columns, 0.7)
-    assert early["date"].tolist() == [3, 4]
-    assert late["date"].tolist() == [9, 8]
-    # the last day is always held out, even where the share is reached on it only
-    early, late = split_by_time({"date": np.array([1, 2]), "sum_weight": np.array([1, 9])}, 0.7)
-    assert (early["date"].tolist(), late["date"].tolist()) == ([1], [2])
-    assert split_by_time({"date": np.array([5, 5]), "sum_weight": np.array([1, 9])}, 0.7) is None
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 50)), min_size=1, max_size=30), st.floats(0.1, 0.9))
-def test_split_by_time_cuts_between_days_and_loses_nothing(rows, share):
-    days, counts = (np.array(column) for column in zip(*rows, strict=True))
-    parts = split_by_time({"date": days, "sum_weight": counts}, share)
-    if len(set(days)) == 1:
-        assert parts is None
-        return
-    early, late = parts
-    assert len(early["date"]) > 0 and len(late["date"]) > 0
-    assert early["date"].max() < late["date"].min()
-    assert early["sum_weight"].sum() + late["sum_weight"].sum() == counts.sum()
-    # no day less would have reached the share
-    before_last = early["sum_weight"][early["date"] < early["date"].max()].sum()
-    assert before_last < share * counts.sum() + 1e-9
 
 
 def test_a_table_without_folds_is_refused():

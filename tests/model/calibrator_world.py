@@ -156,7 +156,8 @@ def write_world(config: RunConfig, rows: Rows, *, rows_of_cells: bool = False) -
     }
     (tables / "samples").mkdir(parents=True)
     (tables / "samples" / "_manifest.json").write_text(json.dumps(manifest))
-    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows))}, config)
+    no_days = {"date": pa.nulls(len(rows["label"]), pa.date32())}
+    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows) | no_days)}, config)
     bins = bin_columns(cells_of(rows), config.n_bins_candidates)
     write_table(tables / "bin_statistics", {"part-0.parquet": _with_field(bins)}, config)
     training_rows = cell_rows(rows) if rows_of_cells else rows
