@@ -158,7 +158,8 @@ Seeds = Annotated[
     int, typer.Option("--seeds", min=1, help="How many seeds, from the configuration's on; each has its own split.")
 ]
 Finished = Annotated[
-    bool, typer.Option("--resume", help="Take the seeds that are finished under the same settings as they are.")
+    bool,
+    typer.Option("--resume", help="Take the seeds that are finished under the same settings and code as they are."),
 ]
 
 

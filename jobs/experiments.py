@@ -7,6 +7,7 @@ predictor is one per seed, shared by all.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shutil
@@ -48,7 +49,13 @@ TABLE_STAGES = (
     "build_training_rows",
 )
 OWN_TABLE_STAGES = TABLE_STAGES[3:]
+CODE = Path(__file__).resolve().parent.parent
+"""The folder that holds adacalib and jobs."""
 PAIRED = ("field_rce", "field_rce_terciles", "log_loss", "truth_error")
+
+
+class CodeChanged(RuntimeError):
+    """The code is no longer what a comparison began with."""
 
 
 @dataclass(frozen=True)
@@ -85,25 +92,51 @@ def run_seeds(
 
     Args:
         folder: below the run's own.
-        resume: take a seed's result as it stands where it was made with the same settings. Whether the input still
-            has the same rows is not looked at.
+        resume: take a seed's result as it stands where it was made with the same settings and the same code. Whether
+            the input still has the same rows is not looked at.
+
+    Raises:
+        CodeChanged: the code changed since the first seed began. Each training is a process of its own, so the seed
+            that has just ended may mix both versions; its result is not kept.
     """
+    code = compute_code_digest(CODE)
     results = []
     with ExitStack() as cleanup:
         session = SessionOnDemand(config, cleanup)
         for place in range(n_seeds):
             seed = config.seed + place
             base = _base_config(config, variants, seed, folder)
-            settings = _settings(base, config, variants, baselines)
+            settings = _settings(base, config, variants, baselines) | {"code": code}
             found = _read_result(base.run_dir, settings) if resume else None
             console.print(f"[bold]seed {seed}[/bold] ({place + 1} of {n_seeds})", highlight=False)
             if found is None:
                 found = _run_seed(base, config, variants, baselines, session, console)
+                _check_code(code, base.run_dir)
                 io.write_json(base.run_dir / "result.json", found | {"settings": settings})
             else:
                 console.print(f"  as found in {base.run_dir}", highlight=False, soft_wrap=True)
             results.append(found)
     return results
+
+
+def compute_code_digest(folder: Path) -> str:
+    """SHA-256 over the relative paths and bytes of all .py files below adacalib and jobs in folder, sorted.
+
+    A folder or package that is not there has no files: a digest of what is there.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for room in ("adacalib", "jobs") for path in (folder / room).rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)};".encode() + content)
+    return digest.hexdigest()
+
+
+def _check_code(begun_with: str, run_dir: Path) -> None:
+    if compute_code_digest(CODE) != begun_with:
+        raise CodeChanged(
+            f"{run_dir}: the code below {CODE} changed since the first seed began, so this one may come from two "
+            "versions and was not kept; start again and leave the code as it is meanwhile"
+        )
 
 
 def _base_config(config: RunConfig, variants: Mapping[str, Variant], seed: int, folder: str) -> RunConfig:

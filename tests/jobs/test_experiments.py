@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,16 @@ from adacalib.config import RunConfig, parse_config
 from adacalib.io import InputError
 from adacalib.report.pictures import Picture
 from jobs import ablate, compare, experiments
-from jobs.experiments import TABLE_STAGES, Variant, collect, list_shared_settings, run_seeds, write_page
+from jobs.experiments import (
+    TABLE_STAGES,
+    CodeChanged,
+    Variant,
+    collect,
+    compute_code_digest,
+    list_shared_settings,
+    run_seeds,
+    write_page,
+)
 from tests.jobs.small_experiments import experiment_config, make_console
 from tests.small_runs import merge, predictor_config
 
@@ -167,6 +178,72 @@ def test_another_method_makes_a_seed_run_again(stages: Stages, tmp_path: Path) -
     relabelled = {name: Variant(variant.label.upper(), variant.calibrator) for name, variant in SOME.items()}
     run_seeds(config, relabelled, BASELINES, n_seeds=1, folder="compare", resume=True, console=make_console())
     assert stages.evaluated == [7] * 5
+
+
+def write_code(folder: Path, content: str = "x = 1\n") -> Path:
+    """A tree of code as the digest sees it."""
+    for name in ("adacalib/a.py", "adacalib/model/b.py", "jobs/c.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_a_digest_by_hand(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    expected = b"adacalib/a.py 6;x = 1\nadacalib/model/b.py 6;x = 1\njobs/c.py 6;x = 1\n"
+    assert compute_code_digest(tmp_path) == hashlib.sha256(expected).hexdigest()
+
+
+def test_a_digest_is_of_the_code_and_of_nothing_else(tmp_path: Path) -> None:
+    one, other = (write_code(tmp_path / name) for name in ("one", "other"))
+    digest = compute_code_digest(one)
+    (other / "adacalib" / "notes.txt").write_text("not code")
+    (other / "tests.py").write_text("not of the rooms")
+    assert compute_code_digest(other) == digest
+    (other / "jobs" / "c.py").write_text("x = 2\n")
+    assert compute_code_digest(other) != digest
+    (one / "jobs" / "c.py").rename(one / "jobs" / "d.py")
+    assert compute_code_digest(one) != digest
+
+
+def test_a_digest_of_code_that_is_not_in_files(tmp_path: Path) -> None:
+    (tmp_path / "adacalib.zip").write_bytes(b"PK")
+    nothing = compute_code_digest(tmp_path / "adacalib.zip")
+    assert nothing == compute_code_digest(tmp_path) == hashlib.sha256().hexdigest()
+    shutil.rmtree(write_code(tmp_path) / "jobs")
+    assert compute_code_digest(tmp_path) not in (nothing, compute_code_digest(experiments.CODE))
+
+
+def test_resume_makes_the_seeds_of_other_code_again(
+    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "CODE", write_code(tmp_path / "code"))
+    config = experiment_config(tmp_path)
+    run(config)
+    run(config, resume=True)
+    assert stages.evaluated == [7]
+    write_code(tmp_path / "code", "x = 2\n")
+    run(config, n_seeds=2, resume=True)
+    run(config, n_seeds=2, resume=True)
+    assert stages.evaluated == [7, 7, 8]
+
+
+def test_code_that_changes_under_a_comparison_is_refused(
+    stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "CODE", write_code(tmp_path / "code"))
+    config = experiment_config(tmp_path)
+
+    def change_at_8(spark: Any, config: RunConfig, *others: Any) -> dict[str, Any]:
+        if config.seed == 8:
+            write_code(tmp_path / "code", "x = 2\n")
+        return {"seed": config.seed}
+
+    with monkeypatch.context() as changing:
+        changing.setattr(experiments, "evaluate_seed", change_at_8)
+        with pytest.raises(CodeChanged, match=r"seed_8: the code below .* changed.*; start again and leave"):
+            run(config, n_seeds=2)
+    assert not (tmp_path / "runs" / "small" / "compare" / "seed_8" / "result.json").exists()
 
 
 def test_a_failure_leaves_the_seeds_before_it(stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
