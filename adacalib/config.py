@@ -257,6 +257,13 @@ class CalibratorConfig(_Section):
     )
     hard_monotone: bool = Field(True, description="false: knots may fall where the bins say so")
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
+    seed: int | None = Field(
+        None,
+        ge=0,
+        lt=2**31,
+        description="of its training alone: initialisation, batches, dealt folds; by default the run's, which decides "
+        "the tables too",
+    )
     # paper mode and NeuCalib
     epochs: int = Field(
         8, ge=1, le=1000, description="passes over the training rows (paper mode; NeuCalib without auxiliary network)"

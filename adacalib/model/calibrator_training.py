@@ -45,9 +45,11 @@ def train_calibrator(config: RunConfig) -> None:
         StreamError: a table is missing or incomplete.
     """
     started = time.monotonic()
-    with join_ranks(config.training, config.seed) as ranks:  # first of all: it passes on what a rank raises
+    seed = config.seed if config.calibrator.seed is None else config.calibrator.seed
+    with join_ranks(config.training, seed) as ranks:  # first of all: it passes on what a rank raises
         inputs = _read_inputs(config)
-        calibrator, told = _TRAINERS[config.calibrator.mode](config, inputs, ranks)
+        trainer = _TRAINERS[config.calibrator.mode]
+        calibrator, told = trainer(config.model_copy(update={"seed": seed}), inputs, ranks)
         if ranks.is_first:
             told |= {"mode": config.calibrator.mode, "candidates": list(inputs.bins.candidates)}
             predictor = None if config.has_own_scores else load_predictor(config.inputs_dir / "predictor")

@@ -20,17 +20,27 @@ def small() -> Results:
         "robust_cells": [figures(1.0, 0.06), figures(3.0, 0.06)],
         "paper_cells": [figures(10.0, 0.064, 0.3), figures(10.0, 0.068, 0.3)],
         "paper_rows": [figures(40.0, 0.06, 0.2), figures(40.0, 0.07, 0.4)],
+        "paper_rows_again": [figures(40.0, 0.061, 0.23), figures(40.0, 0.069, 0.44)],
     }
 
 
 def test_bars_by_hand() -> None:
     large: Results = {"robust_cells": [figures(3.0, 0.06)], "paper_cells": [figures(19.0, 0.06)]}
     loss, rce, robust, paper = judge({2000: small(), 20000: large})
-    # a seed's standard deviation is .01/sqrt(2) of the loss and .2/sqrt(2) of Field-RCE; twice that is the bar
-    assert (loss.measured, loss.limit) == (pytest.approx(0.001), pytest.approx(0.02 / 2**0.5))
-    assert (rce.measured, rce.limit) == (pytest.approx(0.0, abs=1e-12), pytest.approx(0.4 / 2**0.5))
+    # cells less rows, seed by seed: .004 and -.002 of the loss, .1 and -.1 of Field-RCE. An initialisation's variance:
+    # of the loss (.001² + .001²)/2/2 = .0000005, of Field-RCE (.03² + .04²)/2/2 = .000625, so .025; the bar is twice
+    assert (loss.measured, loss.limit) == (pytest.approx(0.001), pytest.approx(2 * 5e-7**0.5))
+    assert (rce.measured, rce.limit) == (pytest.approx(0.0, abs=1e-12), pytest.approx(0.05))
     assert (robust.measured, robust.limit, robust.holds) == (pytest.approx(1.5), 1.8, True)  # 3 / median of 1 and 3
     assert (paper.measured, paper.holds) == (pytest.approx(1.9), False)
+
+
+def test_what_splits_differ_by_is_no_yardstick() -> None:
+    # both arms are .01 higher on the second split; cells are .002 above rows on either, initialisations .0002 apart
+    arms = {"robust_cells": 0.06, "paper_cells": 0.062, "paper_rows": 0.06, "paper_rows_again": 0.0602}
+    loss = judge({2000: {name: [figures(1.0, own), figures(1.0, own + 0.01)] for name, own in arms.items()}})[0]
+    assert (loss.measured, loss.limit) == (pytest.approx(0.002), pytest.approx(2 * 0.0002 / 2**0.5))
+    assert not loss.holds
 
 
 def test_one_size_has_no_growth_and_one_seed_no_deviation() -> None:

@@ -106,6 +106,19 @@ def test_same_tables_and_seed_same_checkpoint(tmp_path: Path, changes: dict[str,
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
+def test_another_seed_of_the_training_alone_takes_the_same_tables(tmp_path: Path) -> None:
+    rows, short = draw_rows(1500), PAPER | {"calibrator": {"mode": "paper", "epochs": 1, "auxiliary": {"epochs": 1}}}
+    base, _ = train(tmp_path, short, rows)
+    fingerprints = [load_model(base.run_dir / "unified", "shop")[1].fingerprint]
+    for seed in (base.seed, base.seed + 1):
+        calibrator = short["calibrator"] | {"seed": seed}
+        changes = short | {"calibrator": calibrator, "name": f"of_{seed}", "inputs_from": str(base.run_dir)}
+        own = make_config(tmp_path, changes)
+        train_calibrator(own)
+        fingerprints.append(load_model(own.run_dir / "unified", "shop")[1].fingerprint)
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+
+
 def test_candidates_and_residual_are_refined_on_cells(tmp_path: Path) -> None:
     changes = NO_NETWORK | {"bins": {"n_bins_candidates": [2, 10]}}
     changes["calibrator"] = {**NO_NETWORK["calibrator"], "residual_network": True}
