@@ -110,7 +110,7 @@ def cells_of(rows: Rows) -> LogitCells:
 
 def robust_parts(cells: LogitCells) -> list[Any]:
     fit = fit_robust(cells, compute_bin_bounds(cells, 8))
-    return [fit.functions.knots_VJ, fit.functions.slope_lower_V, [x or 0.0 for x in fit.diagnostics.values()]]
+    return [fit.functions.knots_RJ, fit.functions.slope_lower_R, [x or 0.0 for x in fit.diagnostics.values()]]
 
 
 def bins_of(cells: LogitCells) -> list[Any]:

@@ -1,7 +1,7 @@
 """Isotonic + offset in the form that the auxiliary network is trained on: the fair opponent of AdaCalib's functions.
 
 With the same network, the same folds and the same re-level behind it, what is left of a difference is the functions'.
-Shape letters: V field values, J knots.
+Shape letters: V field values, R = 1 curve, J knots.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def fit_isotonic_field_part(cells: LogitCells, folds: Sequence[LogitCells]) -> F
 
 
 def build_isotonic_functions(fitted: IsotonicOffset) -> BinFunctions:
-    """The same function per field value, raised by the value's level: V × J knots, J as many as isotonic has.
+    """One curve for all field values, J knots as isotonic has them, raised by each value's level.
 
     Linear in log-odds between two blocks, where `IsotonicOffset.predict` is linear in probability; a gap between
     blocks is a cell or two wide, so the two differ little, and not at all on a block.
@@ -52,11 +52,12 @@ def build_isotonic_functions(fitted: IsotonicOffset) -> BinFunctions:
     knots_J = np.log(rate_J) - np.log1p(-rate_J)
     if len(bounds_J) == 1:  # one cell only: a flat bin of its width
         bounds_J, knots_J = bounds_J[0] + np.array([0.0, 1 / CELLS_PER_LOGIT]), np.repeat(knots_J, 2)
-    n_values = len(fitted.level_V)
     return BinFunctions(
-        bin_bounds_VJ=np.tile(bounds_J, (n_values, 1)),
-        knots_VJ=knots_J + fitted.level_V[:, None],
-        n_bins_V=np.full(n_values, len(bounds_J) - 1),
-        slope_lower_V=np.zeros(n_values),
-        slope_upper_V=np.zeros(n_values),
+        bin_bounds_RJ=bounds_J[None],
+        knots_RJ=knots_J[None],
+        n_bins_R=np.array([len(bounds_J) - 1]),
+        slope_lower_R=np.zeros(1),
+        slope_upper_R=np.zeros(1),
+        row_V=np.zeros(len(fitted.level_V), np.int64),
+        shift_V=fitted.level_V,
     )

@@ -1,11 +1,12 @@
 """One monotone piecewise-linear function per field value, on log-odds (Eq. 4).
 
-Shape letters: V field values (row 0 is the function of unseen values), J = K + 1 bounds (padded).
+Shape letters: V field values (id 0 stands for unseen values), R curves (as many as field values, or fewer where these
+share one), J = K + 1 bounds (padded).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -22,25 +23,40 @@ class FieldValueIdError(ValueError):
 
 @dataclass(frozen=True)
 class BinFunctions:
-    """Piecewise-linear functions, one row per dense field value id; id 0 serves unseen values.
+    """Piecewise-linear functions, one per dense field value id: a curve, which others may share, raised by a shift.
+
+    Id 0 serves unseen values.
 
     Attributes:
-        bin_bounds_VJ: increasing bounds in log-odds, padded with +inf.
-        knots_VJ: calibrated log-odds at the bounds, padded with the last knot.
-        n_bins_V: number of bins of each field value, at least 1.
-        slope_lower_V: slope below the first bound.
-        slope_upper_V: slope above the last bound.
+        bin_bounds_RJ: increasing bounds in log-odds, padded with +inf.
+        knots_RJ: log-odds of the curve at the bounds, padded with the last knot.
+        n_bins_R: number of bins of each curve, at least 1.
+        slope_lower_R: slope below the first bound.
+        slope_upper_R: slope above the last bound.
+        row_V: the curve of each field value.
+        shift_V: log-odds added to the curve.
     """
 
-    bin_bounds_VJ: Floats
-    knots_VJ: Floats
-    n_bins_V: Ints
-    slope_lower_V: Floats
-    slope_upper_V: Floats
+    bin_bounds_RJ: Floats
+    knots_RJ: Floats
+    n_bins_R: Ints
+    slope_lower_R: Floats
+    slope_upper_R: Floats
+    row_V: Ints
+    shift_V: Floats
+
+    @property
+    def n_values(self) -> int:
+        return len(self.row_V)
+
+
+FUNCTION_ARRAYS = tuple(field.name for field in fields(BinFunctions))
+"""Names of the arrays of `BinFunctions`."""
 
 
 def build_functions(bounds: BinBounds, knots_VJ: Floats) -> BinFunctions:
-    """Functions through the knots; beyond the ends the edge bins' slopes go on, clipped to EDGE_SLOPE_LIMITS.
+    """A curve of its own through each field value's knots; beyond the ends the edge bins' slopes go on, within
+    EDGE_SLOPE_LIMITS.
 
     Args:
         bounds: bounds of each field value.
@@ -55,11 +71,13 @@ def build_functions(bounds: BinBounds, knots_VJ: Floats) -> BinFunctions:
         bounds_VJ[row_V, last_V] - bounds_VJ[row_V, last_V - 1]
     )
     return BinFunctions(
-        bin_bounds_VJ=bounds_VJ,
-        knots_VJ=knots_VJ,
-        n_bins_V=last_V,
-        slope_lower_V=np.clip(lower_V, *EDGE_SLOPE_LIMITS),
-        slope_upper_V=np.clip(upper_V, *EDGE_SLOPE_LIMITS),
+        bin_bounds_RJ=bounds_VJ,
+        knots_RJ=knots_VJ,
+        n_bins_R=last_V,
+        slope_lower_R=np.clip(lower_V, *EDGE_SLOPE_LIMITS),
+        slope_upper_R=np.clip(upper_V, *EDGE_SLOPE_LIMITS),
+        row_V=row_V,
+        shift_V=np.zeros(len(row_V)),
     )
 
 
@@ -75,20 +93,20 @@ def interpolate(functions: BinFunctions, field_value_id: Ints, logit: Floats) ->
         logit: un-calibrated log-odds, length n.
 
     Raises:
-        FieldValueIdError: an id below 0 or beyond the last row.
+        FieldValueIdError: an id below 0 or beyond the last one.
     """
-    n_values = len(functions.n_bins_V)
+    n_values = functions.n_values
     if len(field_value_id) and not 0 <= field_value_id.min() <= field_value_id.max() < n_values:
         raise FieldValueIdError(
             f"field value ids from {field_value_id.min()} to {field_value_id.max()}, but the functions know 0 to "
             f"{n_values - 1}: give unseen values the id 0, and use the ids that the functions were fitted with"
         )
-    bin_index = find_bin_index(functions.bin_bounds_VJ, functions.n_bins_V, field_value_id, logit)
-    lower_bound = functions.bin_bounds_VJ[field_value_id, bin_index]
-    upper_bound = functions.bin_bounds_VJ[field_value_id, bin_index + 1]
-    lower_knot = functions.knots_VJ[field_value_id, bin_index]
-    upper_knot = functions.knots_VJ[field_value_id, bin_index + 1]
+    row = functions.row_V[field_value_id]
+    bin_index = find_bin_index(functions.bin_bounds_RJ, functions.n_bins_R, row, logit)
+    lower_bound, upper_bound = functions.bin_bounds_RJ[row, bin_index], functions.bin_bounds_RJ[row, bin_index + 1]
+    lower_knot, upper_knot = functions.knots_RJ[row, bin_index], functions.knots_RJ[row, bin_index + 1]
     inside = lower_knot + (upper_knot - lower_knot) / (upper_bound - lower_bound) * (logit - lower_bound)
-    below = lower_knot + functions.slope_lower_V[field_value_id] * (logit - lower_bound)
-    above = upper_knot + functions.slope_upper_V[field_value_id] * (logit - upper_bound)
-    return np.where(logit < lower_bound, below, np.where(logit >= upper_bound, above, inside))
+    below = lower_knot + functions.slope_lower_R[row] * (logit - lower_bound)
+    above = upper_knot + functions.slope_upper_R[row] * (logit - upper_bound)
+    curve = np.where(logit < lower_bound, below, np.where(logit >= upper_bound, above, inside))
+    return np.asarray(curve + functions.shift_V[field_value_id])

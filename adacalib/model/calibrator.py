@@ -1,18 +1,19 @@
-"""The trained calibrator as it serves: one table of bounds, knots and level shifts, and the auxiliary network.
+"""The trained calibrator as it serves: one table of curves and level shifts, and the auxiliary network.
 
-Shape letters: B samples in the batch, V field values, J bounds.
+Shape letters: B samples in the batch, V field values, R curves, J bounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adacalib.cells.functions import BinFunctions
+from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions
 from adacalib.cells.logit_cells import Floats
 from adacalib.model.auxiliary import LOGIT_SCALE, AuxiliaryNetwork
 from adacalib.model.functions import FunctionTable
@@ -59,19 +60,24 @@ class Calibrator(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Hyper-parameters from which `restore_calibrator` builds the same module."""
-        shape = [int(size) for size in self.table.bin_bounds_VJ.shape]
-        return {"shape": shape, "auxiliary": self.auxiliary.hyper_parameters if self.auxiliary else None}
+        return {
+            "n_values": self.table.n_values,
+            "shape": [int(size) for size in self.table.bin_bounds_RJ.shape],
+            "auxiliary": self.auxiliary.hyper_parameters if self.auxiliary else None,
+        }
 
 
 def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Calibrator:
     """Builds the calibrator that `describe` and `state_dict` were taken from; same scores to the last bit."""
-    n_values, n_bounds = description["shape"]
+    n_values, (n_rows, n_bounds) = description["n_values"], description["shape"]
     nothing = BinFunctions(
-        bin_bounds_VJ=np.zeros((n_values, n_bounds)),
-        knots_VJ=np.zeros((n_values, n_bounds)),
-        n_bins_V=np.ones(n_values, np.int64),
-        slope_lower_V=np.ones(n_values),
-        slope_upper_V=np.ones(n_values),
+        bin_bounds_RJ=np.zeros((n_rows, n_bounds)),
+        knots_RJ=np.zeros((n_rows, n_bounds)),
+        n_bins_R=np.ones(n_rows, np.int64),
+        slope_lower_R=np.ones(n_rows),
+        slope_upper_R=np.ones(n_rows),
+        row_V=np.zeros(n_values, np.int64),
+        shift_V=np.zeros(n_values),
     )
     auxiliary = AuxiliaryNetwork(**description["auxiliary"]) if description["auxiliary"] else None
     calibrator = Calibrator(nothing, np.zeros(n_values), 0.0, auxiliary)
@@ -86,12 +92,7 @@ def functions_of(calibrator: Calibrator) -> BinFunctions:
     The level shift is in them where there is no auxiliary network. Where there is one, the shift takes back what the
     network adds to a value on average; one without the other would show every value off its posteriors.
     """
-    shift_V = calibrator.level_shift_V.numpy() if calibrator.auxiliary is None else np.zeros(calibrator.table.n_values)
-    table = calibrator.table
-    return BinFunctions(
-        bin_bounds_VJ=table.bin_bounds_VJ.numpy(),
-        knots_VJ=table.knots_VJ.numpy() + shift_V[:, None],
-        n_bins_V=table.n_bins_V.numpy(),
-        slope_lower_V=table.slope_lower_V.numpy(),
-        slope_upper_V=table.slope_upper_V.numpy(),
-    )
+    functions = BinFunctions(**{name: getattr(calibrator.table, name).numpy() for name in FUNCTION_ARRAYS})
+    if calibrator.auxiliary is not None:
+        return functions
+    return replace(functions, shift_V=functions.shift_V + calibrator.level_shift_V.numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from adacalib.baselines.isotonic_field_part import fit_isotonic_field_part
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
-from adacalib.cells.functions import BinFunctions
+from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig
@@ -169,9 +169,9 @@ def _fit_on_every_rank(
         fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
     words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
     arrays = broadcast_arrays(ranks, _pack(fit))
-    n_functions = sum(name.endswith("/n_bins_V") for name in arrays)
+    n_functions = sum(name.endswith("/row_V") for name in arrays)
     functions = [
-        BinFunctions(**{name: arrays[f"{place}/{name}"] for name in _FUNCTION_ARRAYS}) for place in range(n_functions)
+        BinFunctions(**{name: arrays[f"{place}/{name}"] for name in FUNCTION_ARRAYS}) for place in range(n_functions)
     ]
     return FieldFit(functions[0], tuple(functions[1:]), arrays["level_V"], arrays["weight_V"], *words)
 
@@ -186,13 +186,10 @@ def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | N
     return parent_V
 
 
-_FUNCTION_ARRAYS = tuple(field.name for field in fields(BinFunctions))
-
-
 def _pack(fit: FieldFit) -> Columns:
     packed: Columns = {"level_V": fit.level_V, "weight_V": fit.weight_V}
     for place, functions in enumerate((fit.functions, *fit.fold_functions)):
-        packed |= {f"{place}/{name}": getattr(functions, name) for name in _FUNCTION_ARRAYS}
+        packed |= {f"{place}/{name}": getattr(functions, name) for name in FUNCTION_ARRAYS}
     return packed
 
 

@@ -6,7 +6,7 @@ network sees the features with the field value's embedding. Its network is as la
 silent it is given the better choice: the knots start on the global isotonic curve. From the identity they would be far
 from done after the same number of epochs, because the penalty holds neighbours together that ought to pass each other.
 
-Shape letters: B samples in the batch, V field values, J bounds.
+Shape letters: B samples in the batch, V field values, J bounds, R = 1 curve.
 """
 
 from __future__ import annotations
@@ -89,14 +89,15 @@ class NeuCalib(nn.Module):
         Args:
             n_values: number of dense ids, id 0 included.
         """
-        n_bounds = len(self.bin_bounds_J)
         slope_K = self.slopes().detach().numpy()
         functions = BinFunctions(
-            bin_bounds_VJ=np.tile(self.bin_bounds_J.numpy(), (n_values, 1)),
-            knots_VJ=np.tile(self.knots_J.detach().numpy(), (n_values, 1)),
-            n_bins_V=np.full(n_values, n_bounds - 1),
-            slope_lower_V=np.full(n_values, slope_K[0]),
-            slope_upper_V=np.full(n_values, slope_K[-1]),
+            bin_bounds_RJ=self.bin_bounds_J.numpy()[None],
+            knots_RJ=self.knots_J.detach().numpy()[None],
+            n_bins_R=np.array([len(slope_K)]),
+            slope_lower_R=slope_K[:1],
+            slope_upper_R=slope_K[-1:],
+            row_V=np.zeros(n_values, np.int64),
+            shift_V=np.zeros(n_values),
         )
         return Calibrator(functions, np.zeros(n_values), 0.0, self.auxiliary)
 

@@ -2,7 +2,7 @@
 
 Shape letters: B samples in the batch, U distinct field values in it, V field values, C candidate numbers of bins,
 K bins (padded to the largest candidate), J = K + 1 bounds (padded with +inf), S posterior statistics per bin,
-E embedding width.
+E embedding width, R functions (V, or 1 without adaptive functions).
 
 Repairs without which the paper's text does not run: knot K + 1 repeats knot K; the mixture's cross-entropy is added to
 Eq. 7 (else MLP_bin gets no gradient); equal bounds are merged; a value with one bin gets slope 1 through
@@ -159,19 +159,22 @@ class PaperCalibrator(nn.Module):
         """The serving calibrator (argmax candidate, no noise) and the candidate chosen per field value."""
         n_values = len(self.n_bins_VC)
         ids_V = torch.arange(n_values)
-        function_V = ids_V if self.settings.adaptive_function else torch.zeros_like(ids_V)
+        row_V = ids_V if self.settings.adaptive_function else torch.zeros_like(ids_V)
+        row_R = torch.unique(row_V)
         with torch.no_grad():
-            knots = self.compute_knots(function_V)
-            gates_VC = self.gate_logits(function_V) if self.n_candidates > 1 else torch.zeros(n_values, 1)
-        chosen_V = gates_VC.argmax(dim=1)
+            knots = self.compute_knots(row_R)
+            gates_RC = self.gate_logits(row_R) if self.n_candidates > 1 else torch.zeros(len(row_R), 1)
+        chosen_R = gates_RC.argmax(dim=1)
         functions = BinFunctions(
-            bin_bounds_VJ=self.bin_bounds_VCJ[function_V, chosen_V].numpy(),
-            knots_VJ=knots.knots_UCJ[ids_V, chosen_V].numpy(),
-            n_bins_V=self.n_bins_VC[function_V, chosen_V].numpy(),
-            slope_lower_V=knots.slope_lower_UC[ids_V, chosen_V].numpy(),
-            slope_upper_V=knots.slope_upper_UC[ids_V, chosen_V].numpy(),
+            bin_bounds_RJ=self.bin_bounds_VCJ[row_R, chosen_R].numpy(),
+            knots_RJ=knots.knots_UCJ[row_R, chosen_R].numpy(),
+            n_bins_R=self.n_bins_VC[row_R, chosen_R].numpy(),
+            slope_lower_R=knots.slope_lower_UC[row_R, chosen_R].numpy(),
+            slope_upper_R=knots.slope_upper_UC[row_R, chosen_R].numpy(),
+            row_V=row_V.numpy(),
+            shift_V=np.zeros(n_values),
         )
-        return Calibrator(functions, np.zeros(n_values), 0.0, self.auxiliary), chosen_V
+        return Calibrator(functions, np.zeros(n_values), 0.0, self.auxiliary), chosen_R[row_V]
 
 
 def compute_paper_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 
 from adacalib.cells.bin_bounds import BinBounds, sum_bins
 from adacalib.cells.functions import BinFunctions, build_functions
-from adacalib.cells.logit_cells import Floats, LogitCells, compute_mean_label
+from adacalib.cells.logit_cells import Floats, Ints, LogitCells, compute_mean_label
 from adacalib.cells.out_of_fold import FieldFit, leave_fold_out
-from adacalib.model.functions import interpolate
+from adacalib.model.functions import interpolate, stack_functions
 
 HIDDEN = 16
 STEPS = 150
@@ -154,9 +154,9 @@ def _build_fold(
 ) -> _Fold:
     candidates = tuple(
         _Candidate(
-            torch.from_numpy(function.bin_bounds_VJ),
-            torch.from_numpy(function.knots_VJ),
-            torch.from_numpy(function.n_bins_V),
+            torch.from_numpy(function.bin_bounds_RJ),
+            torch.from_numpy(function.knots_RJ),
+            torch.from_numpy(function.n_bins_R),
             torch.from_numpy(posterior_at_bounds(fitted, bound).astype(np.float32)),
         )
         for function, bound in zip(functions, bounds, strict=True)
@@ -211,20 +211,20 @@ def _train(
     return module, {"refinement_loss_before": start, "refinement_loss_after": best}
 
 
-def _apply(module: Refinement, fold: _Fold, bounds: Sequence[BinBounds]) -> tuple[BinFunctions, Floats]:
+def _apply(module: Refinement, fold: _Fold, bounds: Sequence[BinBounds]) -> tuple[BinFunctions, Ints]:
     """The functions of each value's best candidate, and that candidate's place; padded to the widest candidate."""
     with torch.no_grad():
         knots = [module.compute_knots(candidate).numpy() for candidate in fold.candidates]
         chosen_V = module.weigh(fold.frequency_V2).argmax(dim=1).numpy()
-    functions = [build_functions(bound, own) for bound, own in zip(bounds, knots, strict=True)]
-    width = max(function.bin_bounds_VJ.shape[1] for function in functions)
+    functions = stack_functions([build_functions(bound, own) for bound, own in zip(bounds, knots, strict=True)])
     row_V = np.arange(len(chosen_V))
-    wide = {
-        "bin_bounds_VJ": [
-            np.pad(f.bin_bounds_VJ, ((0, 0), (0, width - f.bin_bounds_VJ.shape[1])), constant_values=np.inf)
-            for f in functions
-        ],
-        "knots_VJ": [np.pad(f.knots_VJ, ((0, 0), (0, width - f.knots_VJ.shape[1])), mode="edge") for f in functions],
-        **{n: [getattr(f, n) for f in functions] for n in ("n_bins_V", "slope_lower_V", "slope_upper_V")},
-    }
-    return BinFunctions(**{name: np.stack(arrays)[chosen_V, row_V] for name, arrays in wide.items()}), chosen_V
+    own_V = chosen_V * len(chosen_V) + row_V
+    return BinFunctions(
+        bin_bounds_RJ=functions.bin_bounds_RJ[own_V],
+        knots_RJ=functions.knots_RJ[own_V],
+        n_bins_R=functions.n_bins_R[own_V],
+        slope_lower_R=functions.slope_lower_R[own_V],
+        slope_upper_R=functions.slope_upper_R[own_V],
+        row_V=row_V,
+        shift_V=functions.shift_V[own_V],
+    ), chosen_V

@@ -53,7 +53,7 @@ class OutOfFoldCalibrator(nn.Module):
 
     def __init__(self, fold_functions: tuple[BinFunctions, ...], center: float, auxiliary: AuxiliaryNetwork) -> None:
         super().__init__()
-        self.n_folds, self.n_values = len(fold_functions), len(fold_functions[0].n_bins_V)
+        self.n_folds, self.n_values = len(fold_functions), fold_functions[0].n_values
         self.table = FunctionTable(stack_functions(fold_functions), persistent=False)
         self.center = center
         self.auxiliary = auxiliary

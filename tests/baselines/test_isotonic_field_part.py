@@ -27,8 +27,8 @@ def test_functions_by_hand():
     # One value, cells -32 and 31 with mean logits ±31.5/32 = ±.984375 and rates 1/4 and 3/4: log-odds ∓log 3. The
     # curve expects 1 + 3 of 4 responses, so the level is 0. Between the two: a line in log-odds; beyond: flat
     functions = build_isotonic_functions(fit_isotonic_offset(cells_by_hand([(1, -32, 4, 1), (1, 31, 4, 3)], 2)))
-    np.testing.assert_allclose(functions.bin_bounds_VJ, [[-0.984375, 0.984375]] * 2)
-    np.testing.assert_allclose(functions.knots_VJ, [[-np.log(3), np.log(3)]] * 2, atol=1e-9)
+    np.testing.assert_allclose(functions.bin_bounds_RJ, [[-0.984375, 0.984375]])
+    np.testing.assert_allclose(functions.knots_RJ, [[-np.log(3), np.log(3)]], atol=1e-9)
     logit = np.array([-9.0, -0.984375, 0.0, 0.4921875, 0.984375, 9.0])
     expected = np.log(3) * np.array([-1, -1, 0, 0.5, 1, 1])
     for value in (0, 1):
@@ -40,13 +40,14 @@ def test_a_block_is_flat_and_levels_lift_it():
     cells = cells_by_hand([(1, 0, 40, 30), (1, 1, 40, 4), (2, 1, 40, 26), (2, 64, 100, 90)], 4)
     fit = fit_isotonic_offset(cells)
     functions = build_isotonic_functions(fit)
-    np.testing.assert_allclose(functions.bin_bounds_VJ[0], [0.5 / 32, 1.5 / 32, 64.5 / 32])
+    np.testing.assert_allclose(functions.bin_bounds_RJ[0], [0.5 / 32, 1.5 / 32, 64.5 / 32])
     # ids 0 (unseen) and 3 (no cells) have the curve, raised by the mean of the levels, as others are by their own
     assert fit.level_V[0] == fit.level_V[3] == pytest.approx(0, abs=0.02)
-    np.testing.assert_allclose(functions.knots_VJ[0], fit.level_V[0] + np.array([0, 0, np.log(9)]), atol=1e-9)
+    np.testing.assert_allclose(functions.knots_RJ, [[0, 0, np.log(9)]], atol=1e-9)
     assert fit.level_V[2] > 0.1 > -0.1 > fit.level_V[1]
-    raised_VJ = np.repeat(fit.level_V[:, None] - fit.level_V[0], 3, axis=1)
-    np.testing.assert_allclose(functions.knots_VJ - functions.knots_VJ[0], raised_VJ, atol=1e-12)
+    for value, level in enumerate(fit.level_V):
+        found = interpolate(functions, np.full(3, value), functions.bin_bounds_RJ[0])
+        np.testing.assert_allclose(found, level + np.array([0, 0, np.log(9)]), atol=1e-9)
 
 
 def test_the_field_part_is_the_oracles_at_every_cell():
@@ -83,9 +84,9 @@ def test_functions_never_fall_are_finite_and_are_the_methods_predictions_at_the_
         logit = interpolate(functions, np.full(300, value), line)
         assert np.all(np.isfinite(logit))
         assert np.all(np.diff(logit) >= -1e-12)
-        assert logit[0] == pytest.approx(functions.knots_VJ[value, 0])  # flat beyond the ends, which lie within ±6.3
-        assert logit[-1] == pytest.approx(functions.knots_VJ[value, -1])
-    assert np.all(np.diff(functions.bin_bounds_VJ, axis=1) > 0)
+        ends = functions.knots_RJ[0, [0, -1]] + fit.level_V[value]
+        np.testing.assert_allclose(logit[[0, -1]], ends)  # flat beyond the ends, which lie within ±6.3
+    assert np.all(np.diff(functions.bin_bounds_RJ, axis=1) > 0)
     at_cells = interpolate(functions, cells.field_value_id, cells.logit)
     predicted = fit.predict(cells.logit, cells.field_value_id)
     np.testing.assert_allclose(1 / (1 + np.exp(-at_cells)), predicted, rtol=1e-7, atol=1.1e-7)
@@ -97,22 +98,22 @@ def test_a_folds_functions_never_saw_its_labels():
     assert len(before.fold_functions) == 3
     other = tuple(replace(f, response=f.weight - f.response) if k == 1 else f for k, f in enumerate(folds))
     after = fit_isotonic_field_part(join_cells(other), other)
-    np.testing.assert_array_equal(after.fold_functions[1].knots_VJ, before.fold_functions[1].knots_VJ)
+    np.testing.assert_array_equal(after.fold_functions[1].knots_RJ, before.fold_functions[1].knots_RJ)
     for k in (0, 2):
-        assert after.fold_functions[k].knots_VJ.shape != before.fold_functions[k].knots_VJ.shape or not np.allclose(
-            after.fold_functions[k].knots_VJ, before.fold_functions[k].knots_VJ
+        assert after.fold_functions[k].knots_RJ.shape != before.fold_functions[k].knots_RJ.shape or not np.allclose(
+            after.fold_functions[k].knots_RJ, before.fold_functions[k].knots_RJ
         )
     # and each is the plain fit on the others
     alone = build_isotonic_functions(fit_isotonic_offset(join_cells([folds[0], folds[2]])))
-    np.testing.assert_allclose(before.fold_functions[1].knots_VJ, alone.knots_VJ, atol=1e-9)
-    np.testing.assert_array_equal(before.fold_functions[1].bin_bounds_VJ, alone.bin_bounds_VJ)
+    np.testing.assert_allclose(before.fold_functions[1].knots_RJ, alone.knots_RJ, atol=1e-9)
+    np.testing.assert_array_equal(before.fold_functions[1].bin_bounds_RJ, alone.bin_bounds_RJ)
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_in_one_cell_is_one_flat_bin(label):
     fit = fit_isotonic_field_part(cells_by_hand([(1, 7, 20, 20 * label)], 2), ())
-    assert fit.functions.bin_bounds_VJ.shape == (2, 2)
-    np.testing.assert_allclose(np.diff(fit.functions.bin_bounds_VJ), 1 / 32)
+    assert fit.functions.bin_bounds_RJ.shape == (1, 2)
+    np.testing.assert_allclose(np.diff(fit.functions.bin_bounds_RJ), 1 / 32)
     logit = interpolate(fit.functions, np.array([0, 1, 1]), np.array([-9.0, 0.25, 9.0]))
     assert np.all(np.isfinite(logit))
     assert np.all(logit > 2) if label else np.all(logit < -2)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,9 +20,9 @@ def test_interpolate_by_hand():
     # id 0: bounds 0, 1, 3 and knots 0, 2, 3: slopes 2 and .5; id 1: bounds 0, 1 (padded), knots 0, .001: slope .001
     bounds = BinBounds(np.array([[0, 1, 3.0], [0, 1, np.inf]]), np.array([2, 1]))
     functions = build_functions(bounds, np.array([[0, 2, 3.0], [0, 0.001, 77]]))
-    assert functions.knots_VJ.tolist() == [[0, 2, 3], [0, 0.001, 0.001]]
-    assert functions.slope_lower_V.tolist() == [2, 0.02]  # the second clipped from .001
-    assert functions.slope_upper_V.tolist() == [0.5, 0.02]
+    assert functions.knots_RJ.tolist() == [[0, 2, 3], [0, 0.001, 0.001]]
+    assert functions.slope_lower_R.tolist() == [2, 0.02]  # the second clipped from .001
+    assert functions.slope_upper_R.tolist() == [0.5, 0.02]
     found = interpolate(functions, ids(0, 0, 0, 0, 0, 1, 1, 1), np.array([-1, 0, 0.5, 2, 5, -1, 0.5, 2.0]))
     # -1: 0 - 2; .5: 1; 2: 2 + .5; 5: 3 + .5·2; then 0 - .02, .0005, .001 + .02
     np.testing.assert_allclose(found, [-2, 0, 1, 2.5, 4, -0.02, 0.0005, 0.021], atol=1e-15)
@@ -42,16 +44,27 @@ def some_functions(draw):
     return build_functions(merged, np.cumsum(rises, axis=1) - 5)
 
 
+def test_shared_curve_by_hand():
+    # one curve through (0, 0), (1, 2), (2, 3), slopes 2 and 1 beyond; ids 0 and 1 share it, id 1 lies 10 higher
+    own = build_functions(BinBounds(np.array([[0.0, 1, 2]]), np.array([2])), np.array([[0.0, 2, 3]]))
+    shared = replace(own, row_V=ids(0, 0), shift_V=np.array([0.0, 10.0]))
+    assert (own.n_values, shared.n_values) == (1, 2)
+    found = interpolate(shared, ids(0, 0, 0, 1, 1, 1), np.array([-1, 0.5, 3, -1, 0.5, 3]))
+    np.testing.assert_allclose(found, [-2, 1, 4, 8, 11, 14])
+    with pytest.raises(FieldValueIdError, match="0 to 1"):
+        interpolate(shared, ids(2), np.zeros(1))
+
+
 @settings(max_examples=60, deadline=None)
 @given(some_functions(), st.lists(st.tuples(st.integers(0, 2), st.floats(-20, 20)), min_size=1, max_size=20))
 def test_interpolate_is_the_oracles(functions, samples):
     field_value_id, logit = ids(*(i for i, _ in samples)), np.array([s for _, s in samples])
     expected = [
         oracle.piecewise_linear(
-            functions.bin_bounds_VJ[i, : functions.n_bins_V[i] + 1].tolist(),
-            functions.knots_VJ[i].tolist(),
-            functions.slope_lower_V[i],
-            functions.slope_upper_V[i],
+            functions.bin_bounds_RJ[i, : functions.n_bins_R[i] + 1].tolist(),
+            functions.knots_RJ[i].tolist(),
+            functions.slope_lower_R[i],
+            functions.slope_upper_R[i],
             s,
         )
         for i, s in samples
@@ -63,12 +76,12 @@ def test_interpolate_is_the_oracles(functions, samples):
 @given(some_functions())
 def test_functions_are_continuous_and_monotone(functions):
     for i in range(3):
-        bounds = functions.bin_bounds_VJ[i, : functions.n_bins_V[i] + 1]
+        bounds = functions.bin_bounds_RJ[i, : functions.n_bins_R[i] + 1]
         below, at = (
             interpolate(functions, np.full(len(bounds), i), logit) for logit in (np.nextafter(bounds, -np.inf), bounds)
         )
         np.testing.assert_allclose(below, at, atol=1e-9)
-        np.testing.assert_allclose(at, functions.knots_VJ[i, : len(bounds)], atol=1e-12)
+        np.testing.assert_allclose(at, functions.knots_RJ[i, : len(bounds)], atol=1e-12)
         line = np.sort(np.concatenate([np.linspace(-20, 20, 200), bounds]))
         assert np.all(np.diff(interpolate(functions, np.full(len(line), i), line)) >= -1e-9)
 

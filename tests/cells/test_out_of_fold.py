@@ -5,7 +5,7 @@ import pytest
 
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
 from adacalib.cells.drift_evidence import fit_drifting_effects
-from adacalib.cells.functions import BinFunctions, interpolate
+from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
 from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.logit_cells import cells_from_columns, join_cells
 from adacalib.cells.out_of_fold import (
@@ -47,7 +47,7 @@ def fit(columns, switches=PLAIN, n_folds=4, seed=1):
 
 
 def assert_equal_functions(actual: BinFunctions, expected: BinFunctions) -> None:
-    for name in ("bin_bounds_VJ", "knots_VJ", "n_bins_V", "slope_lower_V", "slope_upper_V"):
+    for name in FUNCTION_ARRAYS:
         np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
 
 
@@ -63,9 +63,9 @@ def test_labels_of_a_fold_do_not_reach_its_own_functions(fold):
     assert_equal_functions(after.fold_functions[fold], before.fold_functions[fold])
     for place in range(4):  # everybody else saw them
         if place != fold:
-            moved = np.abs(after.fold_functions[place].knots_VJ - before.fold_functions[place].knots_VJ)
+            moved = np.abs(after.fold_functions[place].knots_RJ - before.fold_functions[place].knots_RJ)
             assert moved.max() > 0.1
-    assert np.abs(after.functions.knots_VJ - before.functions.knots_VJ).max() > 0.1
+    assert np.abs(after.functions.knots_RJ - before.functions.knots_RJ).max() > 0.1
 
 
 def test_each_fit_is_fit_robust_on_the_rows_that_the_fold_leaves():
@@ -75,7 +75,7 @@ def test_each_fit_is_fit_robust_on_the_rows_that_the_fold_leaves():
     for fold in range(4):
         rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
         expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds).functions
-        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.knots_VJ, atol=1e-6)
+        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.knots_RJ, atol=1e-6)
     whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds)
     assert_equal_functions(found.functions, whole.functions)
     np.testing.assert_array_equal(found.level_V, whole.effects.level_V)
@@ -196,11 +196,11 @@ def test_days_discount_the_levels_of_the_full_fit_and_of_each_fold():
 
     whole, drift = expect(columns)
     assert found.diagnostics["delta"] == pytest.approx(drift.delta) and drift.kappa_V[1] < 0.5
-    np.testing.assert_allclose(found.functions.knots_VJ, whole.functions.knots_VJ, atol=1e-6)
+    np.testing.assert_allclose(found.functions.knots_RJ, whole.functions.knots_RJ, atol=1e-6)
     np.testing.assert_allclose(found.level_V, whole.effects.level_V, atol=1e-6)
     for fold in range(4):
         rest, _ = expect({name: values[columns["fold"] != fold] for name, values in columns.items()})
-        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, rest.functions.knots_VJ, atol=1e-6)
+        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, rest.functions.knots_RJ, atol=1e-6)
     plain = fit(columns, RobustSwitches(do_no_harm=False, drift_evidence=False))
     assert plain.diagnostics["delta"] is None
     # what the past of value 1 said of its level does not last, so less of it is believed
@@ -231,7 +231,7 @@ def test_dealt_folds_take_the_drift_of_all_days():
         assert len(found.fold_functions) == N_DEALT_FOLDS
         for fold in range(N_DEALT_FOLDS):
             expected = fit_robust(leave_fold_out(dealt, fold), bounds, known=SideInformation(drift=drift))
-            np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.functions.knots_VJ, atol=1e-6)
+            np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.functions.knots_RJ, atol=1e-6)
 
 
 def fit_with_parents(columns, parent_V, switches=PLAIN):
@@ -257,7 +257,7 @@ def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_par
     for fold in range(4):
         rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
         expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds, known=known).functions
-        np.testing.assert_allclose(found.fold_functions[fold].knots_VJ, expected.knots_VJ, atol=1e-6)
+        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.knots_RJ, atol=1e-6)
     assert found.diagnostics["tau_parent"] == whole.diagnostics["tau_parent"] > 0.3
 
 
@@ -287,11 +287,11 @@ def test_hard_monotone_off_reaches_every_function():
     columns = turn_labels(columns, np.ones(6000, bool))
     free = fit(columns, RobustSwitches(do_no_harm=False, hard_monotone=False))
     for functions in (free.functions, *free.fold_functions):
-        assert np.any(np.diff(functions.knots_VJ, axis=1) < -0.01)
+        assert np.any(np.diff(functions.knots_RJ, axis=1) < -0.01)
     hard = fit(columns)
     for functions in (hard.functions, *hard.fold_functions):
-        inside = np.arange(functions.knots_VJ.shape[1] - 1) < functions.n_bins_V[:, None]
-        assert np.all(np.diff(functions.knots_VJ, axis=1)[inside] > 0)
+        inside = np.arange(functions.knots_RJ.shape[1] - 1) < functions.n_bins_R[:, None]
+        assert np.all(np.diff(functions.knots_RJ, axis=1)[inside] > 0)
     assert free.diagnostics["pooled_share"] > 0.5
 
 
@@ -320,9 +320,9 @@ def test_the_switch_of_the_bends_reaches_every_fit():
     expected = fit_robust(
         cells, compute_bin_bounds(cells, 5), value_shape=False, known=SideInformation(drift=drift)
     ).functions
-    np.testing.assert_allclose(straight.functions.knots_VJ, expected.knots_VJ, atol=1e-6)
+    np.testing.assert_allclose(straight.functions.knots_RJ, expected.knots_RJ, atol=1e-6)
     for one, other in zip(bent.fold_functions, straight.fold_functions, strict=True):
-        assert np.abs(one.knots_VJ - other.knots_VJ).max() > 0.01
+        assert np.abs(one.knots_RJ - other.knots_RJ).max() > 0.01
     # and the choice of step 8 weighs what is then fitted
     losses = [
         fit(columns, RobustSwitches(value_shape=shape)).diagnostics["held_out_loss_robust"] for shape in (True, False)

@@ -86,7 +86,7 @@ def test_fit_is_the_oracles_composition():
     )
     for i in range(7):
         expected = oracle.knots(used[i], [float(eta(i, np.float64(b))) for b in used[i]], shifts[i], weights[i])
-        np.testing.assert_allclose(fit.functions.knots_VJ[i, : len(expected)], expected, atol=1e-2)
+        np.testing.assert_allclose(fit.functions.knots_RJ[i, : len(expected)], expected, atol=1e-2)
 
 
 def test_the_function_of_unseen_values_stands_at_the_mean_of_the_levels():
@@ -111,7 +111,7 @@ def test_all_switches_off_is_the_global_curve_at_the_bounds():
     fit = fit_robust(cells, bounds, **GLOBAL_CURVE)
     inside = np.isfinite(bounds.bin_bounds_VJ)
     # never more than the least slope asks for: flat stretches of the curve rise by .02 per unit
-    moved = fit.functions.knots_VJ[inside] - fit.curve.evaluate(bounds.bin_bounds_VJ[inside])
+    moved = fit.functions.knots_RJ[inside] - fit.curve.evaluate(bounds.bin_bounds_VJ[inside])
     assert np.abs(moved).max() < 0.05
     assert fit.diagnostics["bin_strength"] is None
     assert (fit.effects.tau_level, fit.effects.tau_slope, fit.effects.tau_shape) == (0.0, 0.0, ())
@@ -243,7 +243,7 @@ def test_parents_and_days_change_the_effects_and_nothing_else():
         eta_VJ = effects.apply(np.arange(13)[:, None], curve.evaluate(bounds.filled_VJ))
         knots_VJ = make_monotone(eta_VJ + spread_to_bounds(shifts), bounds)
         inside = np.isfinite(bounds.bin_bounds_VJ)
-        np.testing.assert_allclose(fit.functions.knots_VJ[inside], knots_VJ[inside], atol=1e-5)
+        np.testing.assert_allclose(fit.functions.knots_RJ[inside], knots_VJ[inside], atol=1e-5)
 
 
 def test_without_levels_parents_and_days_are_no_news():
@@ -253,7 +253,7 @@ def test_without_levels_parents_and_days_are_no_news():
     bounds = compute_bin_bounds(cells, 5)
     known = fit_robust(cells, bounds, value_level=False, known=SideInformation(np.append(0, np.ones(6, int)), drift))
     plain = fit_robust(cells, bounds, value_level=False)
-    np.testing.assert_array_equal(known.functions.knots_VJ, plain.functions.knots_VJ)
+    np.testing.assert_array_equal(known.functions.knots_RJ, plain.functions.knots_RJ)
     assert known.diagnostics["tau_parent"] is None and not known.parent_level_V.any()
 
 
@@ -287,15 +287,15 @@ def test_a_function_falls_only_where_that_is_allowed():
 def test_monotone_or_not_share_what_rises(cells, n_bins):
     bounds = compute_bin_bounds(cells, n_bins)
     free, hard = (fit_robust(cells, bounds, hard_monotone=monotone) for monotone in (False, True))
-    assert np.all(np.isfinite(free.functions.knots_VJ))
-    inside_VK = np.arange(free.functions.knots_VJ.shape[1] - 1) < bounds.n_bins_V[:, None]
-    rises_VK = np.diff(free.functions.knots_VJ, axis=1)
+    assert np.all(np.isfinite(free.functions.knots_RJ))
+    inside_VK = np.arange(free.functions.knots_RJ.shape[1] - 1) < bounds.n_bins_V[:, None]
+    rises_VK = np.diff(free.functions.knots_RJ, axis=1)
     falls_V = np.any((rises_VK < -1e-9) & inside_VK, axis=1)
     assert free.diagnostics["pooled_share"] == np.mean(falls_V)
     # knots of the free function that rise by more than the least slope everywhere are the monotone ones
     width_VK = np.diff(bounds.filled_VJ, axis=1)
     is_steep_V = np.all((rises_VK > 0.0201 * width_VK) | ~inside_VK, axis=1)
-    moved_VJ = np.abs(free.functions.knots_VJ - hard.functions.knots_VJ)
+    moved_VJ = np.abs(free.functions.knots_RJ - hard.functions.knots_RJ)
     assert np.all(moved_VJ[is_steep_V] < 1e-9)
 
 

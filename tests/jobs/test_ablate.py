@@ -146,10 +146,10 @@ def test_what_the_trainings_told(ablation: tuple[RunConfig, dict[str, Any]]) -> 
     # the share is that of the functions served, unseen values included
     folder = config.run_dir / "ablate" / "seed_7" / "robust_not_monotone" / "unified"
     functions = functions_of(load_model(folder, "shop")[0].calibrator)
-    n_values = len(functions.n_bins_V)
+    n_values = functions.n_values
     falls = 0
     for i in range(n_values):
-        bounds = functions.bin_bounds_VJ[i, : functions.n_bins_V[i] + 1]
+        bounds = functions.bin_bounds_RJ[i, : functions.n_bins_R[i] + 1]
         falls += bool(np.any(np.diff(interpolate(functions, np.full(len(bounds), i), bounds)) < -1e-9))
     assert document["pooled_share"]["robust_not_monotone"] == [pytest.approx(falls / n_values)]
 

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from adacalib.cells.functions import BinFunctions
+from adacalib.cells.bin_bounds import BinBounds
+from adacalib.cells.functions import build_functions
 from adacalib.config import RunConfig, parse_config
 from adacalib.io import InputError
 from adacalib.manifest import TableMissing
@@ -46,7 +47,7 @@ def test_the_second_value_is_about_ten_times_rarer() -> None:
 
 def test_functions_are_taken_at_the_mean_logit_of_the_bins() -> None:
     bounds, knots = np.tile([-2.0, 0.0, 2.0], (2, 1)), np.array([[-2.0, 0.0, 2.0], [-1.0, 1.0, 3.0]])
-    functions = BinFunctions(bounds, knots, np.array([2, 2]), np.ones(2), np.ones(2))
+    functions = build_functions(BinBounds(bounds, np.array([2, 2])), knots)
     bins = [
         {
             "field_value_id": 1,

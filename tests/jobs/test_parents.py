@@ -111,9 +111,9 @@ def test_calibrator_is_fitted_with_these_parents(spark: SparkSession, config: Ru
     model, artifact = load_model(config.run_dir / "unified", "shop")
     served = functions_of(model.calibrator)
     assert artifact.documents["training"]["tau_parent"] == fits["with"].diagnostics["tau_parent"] > 0
-    np.testing.assert_allclose(served.knots_VJ, fits["with"].functions.knots_VJ, atol=1e-9)
+    np.testing.assert_allclose(served.knots_RJ, fits["with"].functions.knots_RJ, atol=1e-9)
     # these shops have enough rows to know their own levels, so that parents move them by little, but they do
-    assert np.abs(served.knots_VJ - fits["without"].functions.knots_VJ).max() > 1e-5
+    assert np.abs(served.knots_RJ - fits["without"].functions.knots_RJ).max() > 1e-5
 
 
 def test_a_run_without_parents_has_no_table_and_reads_none(spark: SparkSession, tmp_path: Path, world: dict) -> None:

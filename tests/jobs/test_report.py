@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adacalib.cells.functions import BinFunctions
+from adacalib.cells.bin_bounds import BinBounds
+from adacalib.cells.functions import build_functions
 from adacalib.config import RunConfig
 from adacalib.manifest import TableMissing
 from adacalib.model.calibrator import Calibrator
@@ -41,7 +42,7 @@ def write_checkpoint(config: RunConfig, **training: Any) -> None:
     """Functions with two bins: calibrated logit = un-calibrated + 1 for id 1, as they are for the others."""
     bounds = np.tile(BOUNDS, (4, 1))
     shift = np.array([0.0, 1.0, 0.0, 0.0])
-    functions = BinFunctions(bounds, bounds.copy(), np.full(4, 2), np.ones(4), np.ones(4))
+    functions = build_functions(BinBounds(bounds, np.full(4, 2)), bounds)
     model = UnifiedModel(None, Calibrator(functions, shift, 0.0, None), config.field)
     publish_unified(config.run_dir / "unified", model, {}, {"training": {"mode": "robust", **training}})
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacalib.cells.functions import interpolate
+from adacalib.cells.functions import FUNCTION_ARRAYS, interpolate
 from adacalib.model.calibrator import Calibrator, functions_of, restore_calibrator
 from tests import oracle
 from tests.model.served_models import N_VALUES, make_auxiliary, make_calibrator, make_columns, make_functions
@@ -31,10 +31,10 @@ def test_is_function_plus_network_plus_shift(embedding: bool) -> None:
     k = np.array(
         [
             oracle.piecewise_linear(
-                functions.bin_bounds_VJ[z, : functions.n_bins_V[z] + 1],
-                functions.knots_VJ[z],
-                functions.slope_lower_V[z],
-                functions.slope_upper_V[z],
+                functions.bin_bounds_RJ[z, : functions.n_bins_R[z] + 1],
+                functions.knots_RJ[z],
+                functions.slope_lower_R[z],
+                functions.slope_upper_R[z],
                 float(s),
             )
             for z, s in zip(ids.tolist(), logits, strict=True)
@@ -72,7 +72,8 @@ def test_functions_of_include_the_shift() -> None:
 
 def test_functions_of_leave_the_shift_with_the_network_that_it_belongs_to() -> None:
     functions = functions_of(make_calibrator(make_auxiliary(True)))
-    np.testing.assert_array_equal(functions.knots_VJ, make_calibrator(None).table.knots_VJ.numpy())
+    for name in FUNCTION_ARRAYS:
+        np.testing.assert_array_equal(getattr(functions, name), getattr(make_functions(), name))
 
 
 @settings(max_examples=20, deadline=None)
@@ -90,4 +91,4 @@ def test_a_higher_score_never_gets_a_lower_result_without_features(seed: int, sh
 def test_a_calibrator_of_another_shape_is_not_restored() -> None:
     calibrator = make_calibrator(None)
     with pytest.raises(RuntimeError, match="size mismatch for"):
-        restore_calibrator({"shape": [N_VALUES, 2], "auxiliary": None}, calibrator.state_dict())
+        restore_calibrator({"n_values": N_VALUES, "shape": [N_VALUES, 2], "auxiliary": None}, calibrator.state_dict())

@@ -237,7 +237,7 @@ def test_isotonic_offset_from_tables_to_checkpoint(tmp_path: Path) -> None:
     logit = interpolate(functions, FRESH["field_value_id"].astype(int), FRESH["uncalibrated_logit"].astype(float))
     for name, own in (("plain", plain), ("network", config)):
         calibrator = load_model(own.run_dir / "unified", "shop")[0].calibrator
-        np.testing.assert_allclose(calibrator.table.knots_VJ.numpy(), functions.knots_VJ, atol=1e-9)
+        np.testing.assert_allclose(calibrator.table.knots_RJ.numpy(), functions.knots_RJ, atol=1e-9)
         if name == "plain":
             shift = calibrator.level_shift_V.numpy()[FRESH["field_value_id"]]
             np.testing.assert_allclose(score(own, FRESH), logit + shift, atol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.cells.bin_bounds import BinBounds
-from adacalib.cells.functions import BinFunctions, build_functions
+from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, build_functions
 from adacalib.cells.functions import interpolate as interpolate_numpy
 from adacalib.model.functions import FunctionTable, interpolate, stack_functions
 from tests import oracle
@@ -25,9 +27,15 @@ def draw_functions(seed: int, n_values: int = 4, n_bins: int = 5) -> BinFunction
     return build_functions(BinBounds(bounds_VJ, n_bins_V), knots_VJ)
 
 
+def share_curves(functions: BinFunctions, seed: int) -> BinFunctions:
+    """As many field values again, each at any of the curves, shifted."""
+    rng, n_values = np.random.default_rng(seed), 2 * functions.n_values
+    return replace(functions, row_V=rng.integers(0, n_values // 2, n_values), shift_V=rng.normal(size=n_values))
+
+
 def draw_logits(functions: BinFunctions, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(ids, logits): inside, far outside, on every bound and next to it."""
-    bounds_VJ = functions.bin_bounds_VJ
+    bounds_VJ = functions.bin_bounds_RJ
     value, place = np.nonzero(np.isfinite(bounds_VJ))
     on = bounds_VJ[value, place]
     anywhere = np.random.default_rng(seed).uniform(-9, 9, 60)
@@ -55,9 +63,9 @@ def test_equals_its_numpy_twin_and_the_oracle(seed: int, n_bins: int) -> None:
     found = FunctionTable(functions)(torch.from_numpy(ids), torch.from_numpy(logits)).numpy()
     np.testing.assert_allclose(found, interpolate_numpy(functions, ids, logits), rtol=1e-13, atol=1e-13)
     for i, (z, x) in enumerate(zip(ids, logits, strict=True)):
-        last = functions.n_bins_V[z] + 1
-        slopes = functions.slope_lower_V[z], functions.slope_upper_V[z]
-        expected = oracle.piecewise_linear(functions.bin_bounds_VJ[z, :last], functions.knots_VJ[z, :last], *slopes, x)
+        last = functions.n_bins_R[z] + 1
+        slopes = functions.slope_lower_R[z], functions.slope_upper_R[z]
+        expected = oracle.piecewise_linear(functions.bin_bounds_RJ[z, :last], functions.knots_RJ[z, :last], *slopes, x)
         assert found[i] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -65,8 +73,8 @@ def test_equals_its_numpy_twin_and_the_oracle(seed: int, n_bins: int) -> None:
 @given(st.integers(0, 10_000))
 def test_continuous_everywhere(seed: int) -> None:
     functions = draw_functions(seed)
-    value, place = np.nonzero(np.isfinite(functions.bin_bounds_VJ))
-    on = functions.bin_bounds_VJ[value, place]
+    value, place = np.nonzero(np.isfinite(functions.bin_bounds_RJ))
+    on = functions.bin_bounds_RJ[value, place]
     table, ids = FunctionTable(functions), torch.from_numpy(value)
     below, at, above = (table(ids, torch.from_numpy(on + step)).numpy() for step in (-1e-9, 0, 1e-9))
     np.testing.assert_allclose(below, at, atol=1e-7)
@@ -106,6 +114,26 @@ def test_stacked_functions_are_found_at_fold_times_values_plus_id() -> None:
         np.testing.assert_allclose(found, interpolate_numpy(functions, ids, logits), rtol=1e-12)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 1000))
+def test_shared_curves_are_found_alone_and_stacked(widths: list[int], seed: int) -> None:
+    folds = [share_curves(draw_functions(seed + i, n_bins=n_bins), seed + i) for i, n_bins in enumerate(widths)]
+    stacked = FunctionTable(stack_functions(folds))
+    assert (stacked.n_values, len(stacked.knots_RJ)) == (8 * len(folds), 4 * len(folds))
+    logits = np.random.default_rng(seed).uniform(-9, 9, 80)
+    ids = np.arange(80) % 8
+    for fold, functions in enumerate(folds):
+        # each value's function written out
+        knots_RJ = functions.knots_RJ[functions.row_V] + functions.shift_V[:, None]
+        rows = {name: getattr(functions, name)[functions.row_V] for name in FUNCTION_ARRAYS[:5] if name != "knots_RJ"}
+        own = BinFunctions(**rows, knots_RJ=knots_RJ, row_V=np.arange(8), shift_V=np.zeros(8))
+        expected = interpolate_numpy(own, ids, logits)
+        np.testing.assert_allclose(interpolate_numpy(functions, ids, logits), expected, atol=1e-12)
+        for table, first in ((FunctionTable(functions), 0), (stacked, 8 * fold)):
+            found = table(torch.from_numpy(first + ids), torch.from_numpy(logits)).numpy()
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_an_id_beyond_the_table_is_refused() -> None:
     with pytest.raises(IndexError, match="index 4 is out of bounds"):
         FunctionTable(draw_functions(0))(torch.tensor([4]), torch.zeros(1))
@@ -116,10 +144,10 @@ def test_narrower_functions_are_padded_by_hand() -> None:
     one = build_functions(BinBounds(np.array([[0.0, 2.0]]), np.array([1])), np.array([[5.0, 6.0]]))
     two = build_functions(BinBounds(np.array([[0.0, 1.0, 2.0]]), np.array([2])), np.array([[0.0, 1.0, 4.0]]))
     stacked = stack_functions((one, two))
-    np.testing.assert_array_equal(stacked.bin_bounds_VJ, [[0, 2, np.inf], [0, 1, 2]])
-    np.testing.assert_array_equal(stacked.knots_VJ, [[5, 6, 6], [0, 1, 4]])
-    assert stacked.n_bins_V.tolist() == [1, 2]
-    assert stacked.slope_lower_V.tolist() == [0.5, 1] and stacked.slope_upper_V.tolist() == [0.5, 3]
+    np.testing.assert_array_equal(stacked.bin_bounds_RJ, [[0, 2, np.inf], [0, 1, 2]])
+    np.testing.assert_array_equal(stacked.knots_RJ, [[5, 6, 6], [0, 1, 4]])
+    assert stacked.n_bins_R.tolist() == [1, 2]
+    assert stacked.slope_lower_R.tolist() == [0.5, 1] and stacked.slope_upper_R.tolist() == [0.5, 3]
 
 
 @settings(max_examples=25, deadline=None)
@@ -127,7 +155,7 @@ def test_narrower_functions_are_padded_by_hand() -> None:
 def test_stacking_functions_of_any_widths_changes_none_of_them(widths: list[int], seed: int) -> None:
     folds = tuple(draw_functions(seed + i, n_bins=n_bins) for i, n_bins in enumerate(widths))
     table = FunctionTable(stack_functions(folds))
-    assert table.bin_bounds_VJ.shape == (4 * len(folds), max(widths) + 1)
+    assert table.bin_bounds_RJ.shape == (4 * len(folds), max(widths) + 1)
     for fold, functions in enumerate(folds):
         ids, logits = draw_logits(functions, seed)
         found = table(torch.from_numpy(fold * 4 + ids), torch.from_numpy(logits)).numpy()

@@ -192,7 +192,7 @@ def test_folded_it_serves_what_was_trained(seed: int, embedding: bool | None) ->
     with torch.no_grad():
         served = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch)
         np.testing.assert_allclose(served.numpy(), module(batch).numpy(), rtol=1e-9, atol=1e-9)
-    assert calibrator.table.n_values == N_VALUES
+    assert calibrator.table.n_values == N_VALUES and len(calibrator.table.knots_RJ) == 1
     assert not calibrator.level_shift_V.any()
 
 
@@ -289,8 +289,8 @@ def test_steps_that_only_harm_are_taken_back(tmp_path: Path, ranks: Ranks) -> No
     calibrator, told = run(tmp_path, ranks, rows, {"auxiliary": {"enabled": False}, "learning_rate": 3.0})
     curve = [epoch["held_out_loss"] for epoch in told["loss_curves"]["neucalib"]]
     assert told["chosen_epoch"] == 0 and curve[0] < min(curve[1:])
-    start = fit_global_curve(cells_of(rows)).evaluate(calibrator.table.bin_bounds_VJ[0].numpy())
-    np.testing.assert_array_equal(calibrator.table.knots_VJ[0].numpy(), start)
+    start = fit_global_curve(cells_of(rows)).evaluate(calibrator.table.bin_bounds_RJ[0].numpy())
+    np.testing.assert_array_equal(calibrator.table.knots_RJ[0].numpy(), start)
 
 
 def test_penalty_holds_the_function_up(tmp_path: Path, ranks: Ranks) -> None:
@@ -303,7 +303,7 @@ def test_penalty_holds_the_function_up(tmp_path: Path, ranks: Ranks) -> None:
         changes = {"penalty_weight": penalty, "epochs": 10, "learning_rate": 0.02, "auxiliary": {"enabled": False}}
         calibrator, told = run(tmp_path / str(penalty), ranks, rows, changes)
         assert told["chosen_epoch"] == 10
-        difference = np.diff(calibrator.table.knots_VJ[0].numpy())
+        difference = np.diff(calibrator.table.knots_RJ[0].numpy())
         assert told["n_falling_bins"] == int(np.sum(difference < 0))
         told_falls.append(told["n_falling_bins"])
         falls.append(float(-np.minimum(difference, 0).sum()))
@@ -332,7 +332,7 @@ def test_one_class_in_one_cell_stays_finite(tmp_path: Path, ranks: Ranks, label:
     rows = draw_rows(200, seed=2)
     rows |= {"label": np.full(200, label, np.int8), "uncalibrated_logit": np.full(200, 0.51, np.float32)}
     calibrator, _ = run(tmp_path, ranks, rows)
-    assert calibrator.table.bin_bounds_VJ.shape == (N_VALUES, 2)  # 100 bins merged to one of a cell's width
+    assert calibrator.table.bin_bounds_RJ.shape == (1, 2)  # 100 bins merged to one of a cell's width
     logit = score(calibrator, FRESH)
     assert np.all(np.isfinite(logit))
     at = score(calibrator, rows)

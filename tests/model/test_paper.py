@@ -299,6 +299,10 @@ def test_without_adaptive_function_all_values_share_that_of_id_0() -> None:
     own = make_module(bins, auxiliary=False)
     different = [own({"field_value_id": torch.full((9,), z), "uncalibrated_logit": line})[0] for z in (1, 2)]
     assert not torch.allclose(*different)
+    calibrator, chosen_V = module.fold()  # one curve serves all, by the candidate of id 0
+    assert len(calibrator.table.knots_RJ) == 1 and calibrator.table.n_values == len(chosen_V) == len(bins.n_bins_VC)
+    served = calibrator(torch.tensor([0, 3]).repeat_interleave(9), line.repeat(2), {}).reshape(2, 9)
+    np.testing.assert_allclose(served, per_value[0][:, chosen_V[0]].detach().expand(2, 9), atol=1e-9)
 
 
 def test_free_knots_start_at_the_mean_logit_of_their_bin() -> None:

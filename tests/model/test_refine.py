@@ -100,7 +100,7 @@ def test_starts_at_the_unrefined_functions() -> None:
     fits, folds, bounds = _FITS
     functions = fits[0].functions
     knots_VJ = Refinement(1, True).compute_knots(make_candidate(functions, folds[0], bounds[0])).detach().numpy()
-    wanted_VJ = functions.knots_VJ
+    wanted_VJ = functions.knots_RJ
     # a bin that rises by less than .001 is lifted to it; all the rest is as it was
     lifted_VK = np.maximum(MIN_INCREMENT - np.diff(wanted_VJ, axis=1), 0)
     expected_VJ = wanted_VJ + np.pad(np.cumsum(lifted_VK, axis=1), ((0, 0), (1, 0)))
@@ -118,8 +118,8 @@ def test_without_steps_the_function_table_is_the_unrefined_one(monkeypatch: pyte
     for actual, expected in zip(
         (refined.functions, *refined.fold_functions), (fits[0].functions, *fits[0].fold_functions), strict=True
     ):
-        np.testing.assert_allclose(actual.knots_VJ, expected.knots_VJ, atol=0.002)
-        np.testing.assert_array_equal(actual.bin_bounds_VJ, expected.bin_bounds_VJ)
+        np.testing.assert_allclose(actual.knots_RJ, expected.knots_RJ, atol=0.002)
+        np.testing.assert_array_equal(actual.bin_bounds_RJ, expected.bin_bounds_RJ)
     told = refined.diagnostics
     assert told["refinement_loss_before"] == told["refinement_loss_after"]
 
@@ -131,7 +131,7 @@ def test_never_worse_on_the_held_out_fold(candidates: tuple[int, ...], monkeypat
     refined = refine_field_part(fits, folds, bounds, has_residual=True, seed=1)
     told = refined.diagnostics
     assert told["refinement_loss_after"] <= told["refinement_loss_before"]
-    assert refined.fold_functions[0].bin_bounds_VJ.shape[1] == max(candidates) + 1
+    assert refined.fold_functions[0].bin_bounds_RJ.shape[1] == max(candidates) + 1
     if len(candidates) == 1:
         # the loss told is that of the functions, in NumPy (edge slopes play no part: all cells are inside the bounds)
         held_out = folds[-1]
@@ -165,7 +165,7 @@ def test_a_step_that_harms_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     fits, folds, bounds = _FITS
     refined = refine_field_part(fits, folds, bounds, has_residual=True, seed=1)
     assert refined.diagnostics["refinement_loss_after"] == refined.diagnostics["refinement_loss_before"]
-    np.testing.assert_allclose(refined.functions.knots_VJ, fits[0].functions.knots_VJ, atol=0.002)
+    np.testing.assert_allclose(refined.functions.knots_RJ, fits[0].functions.knots_RJ, atol=0.002)
 
 
 def test_the_gate_finds_the_better_candidate_and_serves_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_the_gate_finds_the_better_candidate_and_serves_it(monkeypatch: pytest.M
     fits, folds, bounds = make_fits((2, 8))
 
     def ruin(functions: BinFunctions) -> BinFunctions:
-        return replace(functions, knots_VJ=functions.knots_VJ + 3)
+        return replace(functions, knots_RJ=functions.knots_RJ + 3)
 
     fits[0] = replace(
         fits[0],
@@ -184,10 +184,10 @@ def test_the_gate_finds_the_better_candidate_and_serves_it(monkeypatch: pytest.M
     )
     refined = refine_field_part(fits, folds, bounds, has_residual=False, seed=1)
     assert refined.diagnostics["chosen_candidates"] == [8] * N_VALUES
-    np.testing.assert_array_equal(refined.functions.knots_VJ, fits[1].functions.knots_VJ)
-    np.testing.assert_array_equal(refined.functions.n_bins_V, fits[1].functions.n_bins_V)
+    np.testing.assert_array_equal(refined.functions.knots_RJ, fits[1].functions.knots_RJ)
+    np.testing.assert_array_equal(refined.functions.n_bins_R, fits[1].functions.n_bins_R)
     for fold in range(4):
-        np.testing.assert_array_equal(refined.fold_functions[fold].knots_VJ, fits[1].fold_functions[fold].knots_VJ)
+        np.testing.assert_array_equal(refined.fold_functions[fold].knots_RJ, fits[1].fold_functions[fold].knots_RJ)
     assert refined.diagnostics["refinement_loss_after"] < refined.diagnostics["refinement_loss_before"] - 0.05
 
 
@@ -197,8 +197,8 @@ def test_a_narrow_candidate_is_padded_not_changed(monkeypatch: pytest.MonkeyPatc
     fits, folds, bounds = make_fits((2, 8))
     refined = refine_field_part(fits, folds, bounds, has_residual=False, seed=1)
     assert refined.diagnostics["chosen_candidates"] == [2] * N_VALUES
-    assert refined.functions.knots_VJ.shape == (N_VALUES, 9)
-    assert np.all(np.isinf(refined.functions.bin_bounds_VJ[:, 3:]))
+    assert refined.functions.knots_RJ.shape == (N_VALUES, 9)
+    assert np.all(np.isinf(refined.functions.bin_bounds_RJ[:, 3:]))
     ids, line = np.repeat(np.arange(N_VALUES), 40), np.tile(np.linspace(-9, 4, 40), N_VALUES)
     expected = interpolate(fits[0].functions, ids, line)
     np.testing.assert_allclose(interpolate(refined.functions, ids, line), expected, rtol=1e-12)
@@ -244,7 +244,7 @@ def test_same_seed_same_knots_and_no_trace_on_the_generator(monkeypatch: pytest.
     torch.manual_seed(9)
     assert torch.rand(1) == after
     again = refine_field_part(fits, folds, bounds, has_residual=True, seed=1)
-    np.testing.assert_array_equal(again.functions.knots_VJ, first.functions.knots_VJ)
+    np.testing.assert_array_equal(again.functions.knots_RJ, first.functions.knots_RJ)
 
 
 def test_one_bounds_per_fit_is_needed() -> None:

@@ -132,7 +132,7 @@ def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
         logit = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch).numpy()
     plain = interpolate(fit.functions, fresh["field_value_id"].astype(int), fresh["uncalibrated_logit"])
     assert log_loss(fresh, logit) < log_loss(fresh, plain) - 0.05
-    np.testing.assert_array_equal(calibrator.table.knots_VJ.numpy(), fit.functions.knots_VJ)
+    np.testing.assert_array_equal(calibrator.table.knots_RJ.numpy(), fit.functions.knots_RJ)
     assert calibrator.level_shift_V.any()
 
 

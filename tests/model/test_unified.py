@@ -150,8 +150,8 @@ def test_a_pickle_in_place_of_the_tensors_is_refused_unread(tmp_path: Path) -> N
     "document",
     [
         {"field": "shop"},  # no calibrator
-        {"field": "shop", "calibrator": {"shape": [4], "auxiliary": None}},
-        {"field": "shop", "calibrator": {"shape": [4, 9], "auxiliary": None}},
+        {"field": "shop", "calibrator": {"n_values": 4, "shape": [4], "auxiliary": None}},
+        {"field": "shop", "calibrator": {"n_values": 4, "shape": [4, 9], "auxiliary": None}},
         [],
     ],
 )
