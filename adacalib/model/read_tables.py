@@ -62,7 +62,9 @@ def _add_up(
 
 
 def _group(parts: Sequence[pa.Table], keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
-    grouped = pa.concat_tables(parts).group_by(list(keys), use_threads=False)  # with them the order would vary
+    grouped = pa.concat_tables(parts, promote_options="default").group_by(
+        list(keys), use_threads=False
+    )  # with them the order would vary
     added = grouped.aggregate([(name, "sum") for name in sums])
     return added.select([*keys, *(f"{name}_sum" for name in sums)]).rename_columns([*keys, *sums])
 
