@@ -6,7 +6,7 @@ Per seed, which varies split and initialisation: the configuration's stages up t
 once more without its auxiliary network, and MCGrad on the very same samples and features (mcgrad_fit.py, in the
 environment of mcgrad.lock). All are held to the same cores and judged by AdaCalib's metrics on the same test rows.
 Fit seconds are AdaCalib's trainer's start to saved calibrator, its reading of tables included, against MCGrad's `fit`
-alone; the Spark stages that only AdaCalib needs are shown apart.
+alone, the imports of libraries aside in both; the Spark stages that only AdaCalib needs are shown apart.
 Ends with exit code 1 where a bar fails: lower Field-RCE (cvr_like, flights3m), lower LogLoss (cvr_like), both of the
 means over the seeds; fit 20 times faster without the auxiliary network and 3 times with it (any configuration).
 """
