@@ -183,7 +183,8 @@ class AuxiliaryConfig(_Section):
     hidden: tuple[PositiveInt, ...] = (64, 64)
     embedding_width: int = Field(16, ge=1, le=256)
     field_value_embedding: Literal["auto", "on", "off"] = Field(
-        "auto", description="auto: trained with and without, kept where the held-out rows say so (robust mode)"
+        "auto",
+        description="auto: trained with and without, from the third epoch on as held-out rows prefer (robust mode)",
     )
     out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
     epochs: int = Field(12, ge=0, le=1000, description="passes over the training rows at most")

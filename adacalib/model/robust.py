@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ NO_HELD_OUT_ROWS = (
     "the auxiliary network was left untrained, without effect: training_rows has no held-out rows to choose its epoch "
     "by. Give more rows, or raise training.hold_out_share and run from build_training_rows again"
 )
+
+
+TRIAL_EPOCHS = 3
+"""Epochs after which the better of the networks with and without embedding goes on alone.
+
+In all trainings that ran to their end the one that was better after one epoch stayed so.
+"""
 
 
 class OutOfFoldCalibrator(nn.Module):
@@ -82,9 +90,9 @@ def train_robust(
 ) -> tuple[Calibrator, dict[str, Any]]:
     """Trains the auxiliary network and fits the re-level; called on every rank, the same result on each.
 
-    With `field_value_embedding: auto` the network is trained with and without the embedding, and the one with the
-    smaller held-out loss stays. Without held-out rows there is nothing to choose an epoch by: the network stays
-    untrained, at zero effect, and `auxiliary_note` says so.
+    With `field_value_embedding: auto` the network is trained with and without the embedding for TRIAL_EPOCHS, and the
+    one with the smaller held-out loss goes on. Without held-out rows there is nothing to choose an epoch by: the
+    network stays untrained, at zero effect, and `auxiliary_note` says so.
 
     Returns:
         The calibrator and what is to be told about its training (JSON).
@@ -97,17 +105,18 @@ def train_robust(
         return calibrator, {"field_value_embedding": False, "chosen_epoch": 0, "auxiliary_note": NO_HELD_OUT_ROWS}
     wanted = config.calibrator.auxiliary.field_value_embedding
     variants = {"off": (False,), "on": (True,), "auto": (False, True)}[wanted]
-    trained = {has: _train_variant(config, fit, shape, rows, held_out, ranks, has) for has in variants}
-    losses = {has: _held_out_loss(result) for has, (_, result) in trained.items()}
-    kept = min(losses, key=lambda has: (losses[has], has))  # without embedding in a tie
-    auxiliary, result = trained[kept]
+    variant = partial(_train_variant, config, fit, shape, rows, held_out, ranks)
+    trials = {has: variant(has, until_epoch=TRIAL_EPOCHS)[1] for has in variants} if len(variants) > 1 else {}
+    kept = min(trials, key=lambda has: (_trial_loss(trials[has]), has)) if trials else variants[0]  # off in a tie
+    auxiliary, result = variant(kept, goes_on=bool(trials))
+    results = trials | {kept: result}
     calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
     name = {False: "without_embedding", True: "with_embedding"}
     return calibrator, {
         "field_value_embedding": kept,
         "chosen_epoch": result.chosen_epoch,
-        "held_out_losses": {name[has]: loss for has, loss in losses.items()},
-        "loss_curves": {name[has]: result.loss_curve() for has, (_, result) in trained.items()},
+        "held_out_losses": {name[has]: _held_out_loss(each) for has, each in results.items()},
+        "loss_curves": {name[has]: each.loss_curve() for has, each in results.items()},
     }
 
 
@@ -160,13 +169,18 @@ def _train_variant(
     held_out: RowFiles,
     ranks: Ranks,
     has_embedding: bool,
+    *,
+    until_epoch: int | None = None,
+    goes_on: bool = False,
 ) -> tuple[AuxiliaryNetwork, TrainingResult]:
+    """Trains one network, to the end or until an epoch, or goes on from where such a call has stopped."""
     auxiliary = _build_auxiliary(config, fit, shape, has_embedding)
     folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
     module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
-    result = train(
-        module, compute_step_loss, rows, _plan(config, auxiliary, rows.rows, has_embedding), ranks, held_out=held_out
-    )
+    plan = _plan(config, auxiliary, rows.rows, has_embedding)
+    if goes_on:
+        plan = replace(plan, training=plan.training.model_copy(update={"resume": True}))
+    result = train(module, compute_step_loss, rows, plan, ranks, held_out=held_out, until_epoch=until_epoch)
     return module.auxiliary.cpu(), result
 
 
@@ -186,6 +200,12 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embed
         keeps_best_epoch=True,
         patience=settings.patience,
     )
+
+
+def _trial_loss(result: TrainingResult) -> float:
+    """The least held-out loss of the trial's epochs; a resumed training may be past them."""
+    losses = [record.held_out_loss for record in result.records[: TRIAL_EPOCHS + 1]]
+    return min(loss for loss in losses if loss is not None)
 
 
 def _held_out_loss(result: TrainingResult) -> float:

@@ -16,16 +16,19 @@ from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
 from adacalib.config import RunConfig, TrainingConfig
+from adacalib.model import robust
 from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
 from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.robust import (
     NO_HELD_OUT_ROWS,
+    TRIAL_EPOCHS,
     OutOfFoldCalibrator,
     calibrate_without_rows,
     compute_step_loss,
     train_robust,
 )
 from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.training import train
 from tests.model.calibrator_world import (
     CATEGORY_EFFECT,
     N_FIELD_VALUES,
@@ -134,6 +137,49 @@ def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
     assert log_loss(fresh, logit) < log_loss(fresh, plain) - 0.05
     np.testing.assert_array_equal(calibrator.table.knots_RJ.numpy(), fit.functions.knots_RJ)
     assert calibrator.level_shift_V.any()
+
+
+def test_after_the_trial_the_better_network_goes_on_alone_as_if_it_were_the_only_one(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
+) -> None:
+    rows = write_rows(tmp_path, drawn)
+    config = fast_config(tmp_path, {"auxiliary": {"epochs": TRIAL_EPOCHS + 2}})
+    calibrator, told = train_robust(config, fit, SHAPE, *rows, ranks)
+    kept, other = ("with", "without") if told["field_value_embedding"] else ("without", "with")
+    lengths = {name: len(curve) - 1 for name, curve in told["loss_curves"].items()}
+    assert lengths == {f"{kept}_embedding": TRIAL_EPOCHS + 2, f"{other}_embedding": TRIAL_EPOCHS}
+    first = {name: min(e["held_out_loss"] for e in curve[:4]) for name, curve in told["loss_curves"].items()}
+    assert first[f"{kept}_embedding"] < first[f"{other}_embedding"] == told["held_out_losses"][f"{other}_embedding"]
+    wanted = {"field_value_embedding": "on" if told["field_value_embedding"] else "off", "epochs": TRIAL_EPOCHS + 2}
+    alone, _ = train_robust(fast_config(tmp_path, {"auxiliary": wanted}), fit, SHAPE, *rows, ranks)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, calibrator.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("n_finished", [1, 2, 3])
+def test_a_run_that_was_killed_around_the_trial_resumes_to_the_same_result(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, monkeypatch: pytest.MonkeyPatch, n_finished: int
+) -> None:
+    rows = write_rows(tmp_path, drawn)
+    config = fast_config(tmp_path, {"auxiliary": {"epochs": TRIAL_EPOCHS + 1}})
+    expected, told = train_robust(config, fit, SHAPE, *rows, ranks)
+    finished = []
+
+    def train_or_die(*arguments: Any, **options: Any) -> Any:
+        if len(finished) == n_finished:
+            raise InterruptedError
+        finished.append(train(*arguments, **options))
+        return finished[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(robust, "train", train_or_die)
+        patch.setattr(robust, "compute_level_shift", None)  # the third training ends, and no more
+        with pytest.raises((InterruptedError, TypeError)):
+            train_robust(config, fit, SHAPE, *rows, ranks)
+    training = config.training.model_copy(update={"resume": True})
+    found, told_again = train_robust(config.model_copy(update={"training": training}), fit, SHAPE, *rows, ranks)
+    assert told_again["held_out_losses"] == told["held_out_losses"]
+    assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
 @pytest.mark.parametrize(("wanted", "embedding"), [("on", True), ("off", False)])
