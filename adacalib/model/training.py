@@ -7,6 +7,7 @@ however unevenly the rows are spread.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -51,6 +52,11 @@ __all__ = [
     "to_tensors",
     "train",
 ]
+
+
+log = logging.getLogger("adacalib")
+
+LAST_WAS_BEST = "%s: the last of %d epochs was the best, so more may do better; raise calibrator.auxiliary.epochs"
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,8 @@ def train(
             checkpoints.save(state)
     if plan.keeps_best_epoch:
         module.load_state_dict(state.best_module)
+        if ranks.is_first and until_epoch is None and state.best_epoch == plan.epochs > 0:
+            log.warning(LAST_WAS_BEST, plan.what, plan.epochs)
     check_equal_on_ranks(ranks, module.state_dict(), f"{plan.what}: parameters")
     return TrainingResult(state.records, state.best_epoch if plan.keeps_best_epoch else plan.epochs)
 

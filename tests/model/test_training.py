@@ -22,7 +22,15 @@ from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.epoch_checkpoints import CheckpointMismatch, EpochRecord
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, open_rows
-from adacalib.model.training import NonFiniteLoss, StepLoss, TrainingPlan, TrainingResult, compute_mean_loss, train
+from adacalib.model.training import (
+    LAST_WAS_BEST,
+    NonFiniteLoss,
+    StepLoss,
+    TrainingPlan,
+    TrainingResult,
+    compute_mean_loss,
+    train,
+)
 from tests.model.toy_training import ToyModel, state_bytes, toy_columns, toy_loss, toy_plan, write_rows
 
 
@@ -212,7 +220,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, rows: RowFiles, ranks: 
         train(ToyModel(), toy_loss, rows, resumable(tmp_path), ranks)
 
 
-def test_the_best_epoch_is_kept_and_may_be_the_start(tmp_path: Path, ranks: Ranks) -> None:
+def test_the_best_epoch_is_kept_and_may_be_the_start(
+    tmp_path: Path, ranks: Ranks, caplog: pytest.LogCaptureFixture
+) -> None:
     # Training rows have mean id 4.5, the held-out row has id 0: every step from 0 makes its loss worse.
     rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
     held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
@@ -230,6 +240,12 @@ def test_the_best_epoch_is_kept_and_may_be_the_start(tmp_path: Path, ranks: Rank
     result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
     assert result.chosen_epoch == 2
     assert module.c.item() == pytest.approx(0, abs=1e-4)
+    assert not caplog.messages
+
+    # From -1 the loss still falls in the last epoch, which is said.
+    result = train(Constant(-1.0), squared_distance, rows, plan, ranks, held_out=held_out)
+    assert result.chosen_epoch == 3
+    assert caplog.messages == [LAST_WAS_BEST % (plan.what, 3)]
 
 
 def test_what_an_epoch_leaves_behind_is_the_mean_of_its_steps(tmp_path: Path, ranks: Ranks) -> None:
