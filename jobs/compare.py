@@ -21,7 +21,8 @@ from adacalib.config import CalibratorConfig, RunConfig
 from adacalib.report.comparison import draw_comparison, render_comparison
 from adacalib.report.comparison_data import FAMILY
 from jobs.compare_figures import gather_figures
-from jobs.experiments import PAIRED, Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
+from jobs.evaluate_methods import PAIRED
+from jobs.experiments import Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
 
 METRICS = ("field_rce", "field_rce_terciles", "log_loss", "field_auc", "auc", "pcoc", "truth_error", "fit_seconds")
 TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "truth_error")
