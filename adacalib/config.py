@@ -296,9 +296,8 @@ class TrainingConfig(_Section):
     threads_per_rank: int = Field(
         1,
         ge=1,
-        description="threads that a rank computes with; networks of this size gain nothing from more (414 to 519 "
-        "thousand rows a second with two against 438 to 506 with one, on two cores), and threads that wait for one "
-        "another stall on a busy machine (53 to 112 against 372 beside another process)",
+        description="threads that a rank computes with; networks of the default size hardly gain from more, and threads "
+        "that wait for one another stall on a busy machine",
     )
     collective_timeout_seconds: float = Field(300, gt=0)
     reader_threads: int = Field(1, ge=1, le=2)

@@ -47,7 +47,8 @@ NO_HELD_OUT_ROWS = (
 TRIAL_EPOCHS = 3
 """Epochs after which the better of the networks with and without embedding goes on alone.
 
-In all trainings that ran to their end the one that was better after one epoch stayed so.
+A network without the embedding that the data want falls behind, or one with an embedding that they do not want, within
+the first epochs, and stays behind.
 """
 
 
