@@ -296,7 +296,7 @@ class TrainingConfig(_Section):
     threads_per_rank: int = Field(
         1,
         ge=1,
-        description="threads that a rank computes with; networks of the default size hardly gain from more, and threads "
+        description="threads that a rank computes with; the default network hardly gains from more, and threads "
         "that wait for one another stall on a busy machine",
     )
     collective_timeout_seconds: float = Field(300, gt=0)
