@@ -111,7 +111,7 @@ def value_effects(cells_by_value, tau=None, slope=True, free_mean=True, shape=Fa
     """Effects (level, slope and, with shape, three bends) × ids, τ's, mean and scale of l, mean of the levels.
 
     cells_by_value[id] = [(l, n, Σy)]. Per round BFGS over the levels' mean and all effects at once, then MacKay's
-    update of τ.
+    update of τ, until it stands still.
     """
     everything = [cell for cells in cells_by_value for cell in cells]
     total = sum(n for _, n, _ in everything)
@@ -119,8 +119,9 @@ def value_effects(cells_by_value, tau=None, slope=True, free_mean=True, shape=Fa
     scale = math.sqrt(sum(n * (x - mean) ** 2 for x, n, _ in everything) / total) + 0.001
     n_effects = 5 if shape else 2
     taus = [0.3] * n_effects if tau is None else list(tau)
-    for _ in range(30):
-        center, thetas, variances = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean)
+    start = None
+    for _ in range(500):
+        center, thetas, variances, start = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean, start)
         if tau is not None:
             break
         new = []
@@ -131,17 +132,17 @@ def value_effects(cells_by_value, tau=None, slope=True, free_mean=True, shape=Fa
             new.append(min(max(min(max(proposal, taus[j] / 4), taus[j] * 4), 0.005), 5.0))
         if not slope:
             new[1] = taus[1]
-        settled = all(abs(a - b) < max(0.01 * b, 0.0005) for a, b in zip(new, taus, strict=True))
+        settled = all(abs(a - b) < 1e-3 * b for a, b in zip(new, taus, strict=True))
         taus = new
         if settled:
             break
-    center, thetas, _ = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean)
+    center, thetas, *_ = _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean, start)
     unseen = [center] + [0.0] * (n_effects - 1)
     return np.array([unseen if theta is None else theta for theta in thetas]).T, taus, mean, scale, center
 
 
-def _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean):
-    """(mean of the levels, effects and posterior covariance per value, None for one without cells).
+def _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean, start=None):
+    """(mean of the levels, effects and posterior covariance per value, None for one without cells; the unknowns).
 
     The unknowns are the mean, in units of its prior's standard deviation 1, and each effect's deviation in units of τ.
     """
@@ -169,7 +170,7 @@ def _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean):
         gradient = np.concatenate([[pulls[0].sum() * free_mean], (taus[:, None] * pulls).ravel()])
         return float(np.sum(n * np.logaddexp(0, eta) - y * eta) + unknowns @ unknowns / 2), gradient + unknowns
 
-    start = np.zeros(1 + len(taus) * len(seen))
+    start = np.zeros(1 + len(taus) * len(seen)) if start is None else start
     best = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8, "maxiter": 5000})
     center, effects = unpack(best.x)
     p = 1 / (1 + np.exp(-predict(effects)))
@@ -179,7 +180,7 @@ def _joint_mode(cells_by_value, mean, scale, taus, slope, free_mean):
         information = (basis[:, own] * (n * p * (1 - p))[own]) @ basis[:, own].T
         thetas[i] = effects[:, v].tolist()
         variances[i] = np.linalg.inv(information + np.diag(1 / taus**2))
-    return center, thetas, variances
+    return center, thetas, variances, best.x
 
 
 def bin_shifts(cells_by_value, bounds_by_value):

@@ -26,6 +26,8 @@ _TAU_START = 0.3
 _MEAN_TOLERANCE = 0.01  # of τ
 _SMALL_TAU = 0.01  # below it a per cent of τ is nothing: effects that are not there need not find their last digit
 _MAX_STEP = 2.0
+_MOST_PACE = 8.0
+_LEAST_MOVE = 1e-6  # of log τ; from less nothing can be told
 _MAX_ROUNDS = 30
 _STEPS_PER_ROUND = 3
 _MAX_NEWTON_STEPS = 100
@@ -140,7 +142,8 @@ def fit_value_effects(
 
     The penalised likelihood of each value is maximised by Newton steps on its effects at once. Between rounds each
     prior's standard deviation is set to τ ← sqrt(Σ(θ − m)² / max(Σ(1 − V/τ²), .001)) over the values with samples, V
-    the variance of θ given the data; by at most a factor 4 per round, within TAU_LIMITS, until it changes by less than
+    the variance of θ given the data, and from the second round on as far beyond or short of it as the last two rounds
+    say that it will end (`_Pace`); by at most a factor 4 per round, within TAU_LIMITS, until it changes by less than
     1 % (of .01, where it is smaller), at most 30 rounds. Without a field effect τ ends at or near the lower limit.
 
     The levels' prior has a mean of its own: l is where the frequent field values are, and rare and unseen ones need
@@ -226,6 +229,7 @@ def _fit_prior(
     """Rounds of effects given the prior and the prior given the effects; the level, where free, comes first."""
     if is_fixed and not has_mean:
         return theta_RJ, prior
+    pace = _Pace.start(len(prior.tau_J))
     for _ in range(_MAX_ROUNDS):
         theta_RJ, variance_RJ, are_modes = _maximise(problem, theta_RJ, prior, 1e-3, max_steps=_STEPS_PER_ROUND)
         share_RJ = np.clip(1 - variance_RJ / prior.tau_J**2, 1e-9, 1.0)
@@ -236,7 +240,8 @@ def _fit_prior(
             mean_J[_LEVEL] += step
             theta_RJ[:, _LEVEL] += (1 - share_R) * step  # as far as the levels will follow
         if not is_fixed:
-            tau_J = _update_tau(theta_RJ - mean_J, share_RJ, tau_J)
+            wanted_J = _find_tau(theta_RJ - mean_J, share_RJ)
+            tau_J, pace = pace.step(tau_J, wanted_J)
         has_mean_settled = np.all(np.abs(mean_J - prior.mean_J) < _MEAN_TOLERANCE * tau_J)
         has_tau_settled = np.all(np.abs(tau_J - prior.tau_J) < 0.01 * np.maximum(prior.tau_J, _SMALL_TAU))
         prior = _Prior(mean_J, tau_J)
@@ -252,11 +257,41 @@ def _find_mean_step(deviation_R: Floats, mean: float, share_R: Floats, tau: floa
     return float(np.clip(newton, -_MAX_STEP, _MAX_STEP))
 
 
-def _update_tau(deviation_RJ: Floats, share_RJ: Floats, tau_J: Floats) -> Floats:
-    """τ of each effect from its deviations from the prior's mean; share is 1 − V/τ²."""
-    new_J = np.sqrt(np.sum(deviation_RJ**2, axis=0) / np.maximum(np.sum(share_RJ, axis=0), 0.001))
-    clipped_J: Floats = np.clip(np.clip(new_J, tau_J / 4, tau_J * 4), *TAU_LIMITS)
-    return clipped_J
+def _find_tau(deviation_RJ: Floats, share_RJ: Floats) -> Floats:
+    """τ of each effect by its deviations from the prior's mean; share is 1 − V/τ²."""
+    tau_J: Floats = np.sqrt(np.sum(deviation_RJ**2, axis=0) / np.maximum(np.sum(share_RJ, axis=0), 0.001))
+    return tau_J
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How far each τ goes towards the one that its effects ask for: a secant step on their log ratio.
+
+    A τ far from the data's (that of an effect which is not there, above all) moves by the same few per cent round after
+    round. Two rounds tell how the rest of the way shrinks, and with it where it ends (Aitken's Δ² process).
+
+    Attributes:
+        rise_J: log(wanted τ / τ) of the round before; NaN in the first.
+        moved_J: how far log τ went then.
+    """
+
+    rise_J: Floats
+    moved_J: Floats
+
+    @classmethod
+    def start(cls, n_effects: int) -> _Pace:
+        return cls(np.full(n_effects, np.nan), np.full(n_effects, np.nan))
+
+    def step(self, tau_J: Floats, wanted_J: Floats) -> tuple[Floats, _Pace]:
+        """(τ, pace) of the next round; by at most a factor 4, within TAU_LIMITS."""
+        rise_J = np.log(np.maximum(wanted_J, 1e-9) / tau_J)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shrinking_J = (self.rise_J - rise_J) / self.moved_J
+            factor_J = np.where(shrinking_J > 1 / _MOST_PACE, np.maximum(1 / shrinking_J, 0.5), _MOST_PACE)
+        factor_J = np.where(np.abs(self.moved_J) > _LEAST_MOVE, factor_J, 1.0)
+        wanted_log_J = np.log(tau_J) + np.clip(factor_J * rise_J, -np.log(4.0), np.log(4.0))
+        new_J: Floats = np.clip(np.exp(wanted_log_J), *TAU_LIMITS)
+        return new_J, _Pace(rise_J, np.log(new_J / tau_J))
 
 
 def _maximise(
