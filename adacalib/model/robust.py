@@ -44,11 +44,11 @@ NO_HELD_OUT_ROWS = (
 )
 
 
-TRIAL_EPOCHS = 3
+TRIAL_EPOCHS = 2
 """Epochs after which the better of the networks with and without embedding goes on alone.
 
 A network without the embedding that the data want falls behind, or one with an embedding that they do not want, within
-the first epochs, and stays behind.
+the first epoch, and stays behind.
 """
 
 

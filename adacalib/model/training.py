@@ -249,7 +249,7 @@ class _Loop:
         started, waited = time.monotonic(), 0.0
         sums = np.zeros(3)
         mean = _MeanOfSteps(self.module) if self.plan.keeps_best_epoch else None
-        batches = stream_plan(self.rows, self.plan, self.ranks, epoch)
+        batches = stream_plan(self.rows, self.plan, self.ranks, self.plan.rank_batch_size(self.ranks), epoch)
         progress.start_epoch(epoch, self._count_steps(epoch))
         while True:
             asked = time.monotonic()

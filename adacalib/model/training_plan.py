@@ -22,6 +22,9 @@ from adacalib.model.stream import Batch, stream_batches
 
 Columns = dict[str, Tensor]
 
+PASS_BATCH_SIZE = 16384
+"""Rows at a time of a pass that takes no steps: as many as are worth their memory."""
+
 StepLoss = Callable[[nn.Module, Columns], tuple[Tensor, Tensor]]
 """(module, columns of the batch as tensors) → (weighted sum of the rows' losses, sum of their weights), scalars."""
 
@@ -82,7 +85,7 @@ def compute_mean_loss(
     sums = np.zeros(3)
     fault = None
     with torch.no_grad():
-        for batch in stream_plan(rows, plan, ranks, epoch=0):
+        for batch in stream_plan(rows, plan, ranks, PASS_BATCH_SIZE):
             loss, weight = (float(value) for value in step_loss(module, to_tensors(batch, ranks.device)))
             fault = fault or describe_fault(loss, weight, batch, ranks)
             sums += (len(batch), loss, weight)
@@ -100,7 +103,7 @@ def stream_columns(rows: RowFiles, plan: TrainingPlan, ranks: Ranks) -> Iterator
         StreamError: the rows that arrived over all ranks are not the rows written.
     """
     arrived = 0
-    for batch in stream_plan(rows, plan, ranks, epoch=0):
+    for batch in stream_plan(rows, plan, ranks, PASS_BATCH_SIZE):
         arrived += len(batch)
         yield to_tensors(batch, ranks.device)
     check_rows(rows, int(sum_over_ranks(ranks, np.array([arrived]))[0]))
@@ -111,12 +114,14 @@ def to_tensors(batch: Batch, device: torch.device) -> Columns:
     return {name: torch.from_numpy(np.array(values)).to(device) for name, values in batch.columns.items()}
 
 
-def stream_plan(rows: RowFiles, plan: TrainingPlan, ranks: Ranks, epoch: int) -> Iterator[Batch]:
+def stream_plan(
+    rows: RowFiles, plan: TrainingPlan, ranks: Ranks, batch_size: int, epoch: int = 0
+) -> Iterator[Batch]:
     """This rank's batches of one epoch; see `stream_batches`."""
     return stream_batches(
         rows,
         plan.columns,
-        plan.rank_batch_size(ranks),
+        batch_size,
         rank=ranks.rank,
         world_size=ranks.world_size,
         seed=plan.seed,
