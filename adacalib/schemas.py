@@ -57,11 +57,16 @@ def _sample_columns(fields: Sequence[str]) -> list[StructField]:
     ]
 
 
+# Of the row's own `parent`, as in field_value_parents: what is known of an unseen value. 0: none, or not known there.
+_PARENT_ID = _required("parent_id", IntegerType())
+
+
 def samples(fields: Sequence[str]) -> StructType:
     """One row per accepted input row. Unique: sample_id."""
     return StructType(
         [
             *_sample_columns(fields),
+            _PARENT_ID,
             _optional("own_logit", FloatType()),  # log-odds of the user's own score; null where a predictor scores
             _required("predictor_features", _FLOATS),  # standardised; one length
             _required("predictor_category_ids", _IDS),
@@ -77,6 +82,7 @@ def scored_samples(fields: Sequence[str]) -> StructType:
     return StructType(
         [
             *_sample_columns(fields),
+            _PARENT_ID,
             _required("uncalibrated_logit", FloatType()),  # log-odds, within ±logit(1 - 1e-7)
             _required("auxiliary_features", _FLOATS),
             _required("auxiliary_category_ids", _IDS),

@@ -76,7 +76,11 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
     encodings = feature_encodings.learn_numeric_encodings(fit, lengths, has_weights=config.input.weight is not None)
     broadcast = sum(n_values.values()) <= BROADCAST_LIMIT
-    table = samples.build_samples(good, value_ids, encodings, config, broadcast)
+    parents = None
+    if config.parent is not None:
+        parents = field_value_parents.build_field_value_parents(fit, value_ids, config.field)
+        parents = parents.persist(StorageLevel.MEMORY_AND_DISK)
+    table = samples.build_samples(good, value_ids, encodings, config, broadcast, parents)
     manifest = counts | {
         "splits": _count_splits(samples.count_samples(good, value_ids, config.fields, broadcast), config),
         "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
@@ -88,13 +92,14 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     origin = {"generation": counts["generation"]}
     named = field_values.build_field_values(value_ids, config.fields)
     io.write_table(named, config, "field_values", schemas.FIELD_VALUES, facts=origin)
-    if config.parent is not None:
-        parents = field_value_parents.build_field_value_parents(fit, value_ids, config.field)
+    if parents is not None:
         io.write_table(parents, config, "field_value_parents", schemas.FIELD_VALUE_PARENTS, facts=origin)
     encoded = feature_encodings.build_feature_encodings(value_ids, encodings, list(config.features.categorical))
     io.write_table(encoded, config, "feature_encodings", schemas.FEATURE_ENCODINGS, facts=origin)
     io.write_table(table, config, "samples", schemas.samples(config.fields), partition_by="split", facts=manifest)
     value_ids.unpersist()
+    if parents is not None:
+        parents.unpersist()
 
 
 def _count_splits(counted: DataFrame, config: RunConfig) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def fit_isotonic_field_part(cells: LogitCells, folds: Sequence[LogitCells]) -> F
         functions=build_isotonic_functions(full),
         fold_functions=tuple(build_isotonic_functions(other) for other in others),
         level_V=full.level_V,
+        parent_level_P=np.zeros(1),
         weight_V=cells.sum_by_value(cells.weight),
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
         chosen="robust",

@@ -34,6 +34,8 @@ class FieldFit:
         functions: fitted on all cells; what serving uses.
         fold_functions: per fold, fitted on the cells of the other folds; empty where no folds were asked for.
         level_V: a_z of step 2 less the level of the value's parent, log-odds: what the re-level fits once more.
+        parent_level_P: log-odds that an unseen value gets from its parent, parent 0 (none) 0; that one alone where
+            parents play no part.
         weight_V: sum of sample weights of each dense id.
         mean_logit: log-odds of the mean label.
         chosen: whether held-out loss prefers steps 1 to 3 or the global curve alone.
@@ -43,6 +45,7 @@ class FieldFit:
     functions: BinFunctions
     fold_functions: tuple[BinFunctions, ...]
     level_V: Floats
+    parent_level_P: Floats
     weight_V: Floats
     mean_logit: float
     chosen: Literal["global_curve", "robust"]
@@ -145,6 +148,7 @@ def fit_field_part(
         functions=full.functions,
         fold_functions=_fit_folds(columns, folds, bounds, switches, known),
         level_V=full.effects.level_V - full.parent_level_V,
+        parent_level_P=full.parent_level_P,
         weight_V=cells.sum_by_value(cells.weight),
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
         chosen="robust" if choice is None else choice.chosen,

@@ -43,6 +43,7 @@ class RobustFit:
         curve: global curve.
         effects: level and slope of every field value; the level holds the parent's.
         parent_level_V: the parent's part of each level, log-odds; 0 without parents.
+        parent_level_P: level of each parent, log-odds, parent 0 (none) 0; that one alone without parents.
         functions: what serving needs.
         diagnostics: plain numbers: tau_level, tau_slope, tau_shape (of all bends together; None without them),
             tau_parent (None without parents), delta (None without dates), bin_strength (None without bin shifts),
@@ -53,6 +54,7 @@ class RobustFit:
     curve: GlobalCurve
     effects: ValueEffects
     parent_level_V: Floats
+    parent_level_P: Floats
     functions: BinFunctions
     diagnostics: dict[str, float | None]
 
@@ -102,7 +104,8 @@ def fit_robust(
     """
     curve = fit_global_curve(cells)
     curve_logit = curve.evaluate(cells.logit)
-    effects, parent_level_V, tau_parent = _fit_effects(cells, curve_logit, value_level, value_slope, value_shape, known)
+    effects, parent_level_P, tau_parent = _fit_effects(cells, curve_logit, value_level, value_slope, value_shape, known)
+    has_parents = len(parent_level_P) > 1
     knots_VJ = effects.apply(np.arange(cells.n_values)[:, None], curve.evaluate(bounds.filled_VJ))
     strength = None
     if bin_shrinkage:
@@ -113,7 +116,8 @@ def fit_robust(
     return RobustFit(
         curve=curve,
         effects=effects,
-        parent_level_V=parent_level_V,
+        parent_level_V=parent_level_P[known.parent_V] if has_parents else np.zeros(cells.n_values),
+        parent_level_P=parent_level_P,
         functions=build_functions(bounds, make_monotone(knots_VJ, bounds) if hard_monotone else knots_VJ),
         diagnostics={
             "tau_level": effects.tau_level,
@@ -131,23 +135,23 @@ def fit_robust(
 def _fit_effects(
     cells: LogitCells, curve_logit: Floats, level: bool, slope: bool, shape: bool, known: SideInformation
 ) -> tuple[ValueEffects, Floats, float | None]:
-    """(effects, the parent's part of each level, τ of the parents): steps 2, 9 and 10.
+    """(effects, level of each parent, τ of the parents): steps 2, 9 and 10.
 
     Evidence is discounted for the effects; what is known of the shape inside does not age like them, so bins are
     shifted on the cells as they are. With parents, both τ of the levels come from the discounted cells; without, τ is
     what lasts.
     """
-    nothing_V: Floats = np.zeros(cells.n_values)
+    no_parents: Floats = np.zeros(1)
     if not level:
-        return fit_value_effects(cells, curve_logit, level=False, slope=slope, shape=shape), nothing_V, None
+        return fit_value_effects(cells, curve_logit, level=False, slope=slope, shape=shape), no_parents, None
     if known.parent_V is not None:
         counted = cells if known.drift is None else discount_cells(cells, known.drift.kappa_V)
         found = fit_hierarchical_effects(counted, curve_logit, known.parent_V, slope=slope, shape=shape)
-        return found.effects, found.parent_level_P[known.parent_V], found.tau_parent
+        return found.effects, found.parent_level_P, found.tau_parent
     effects = fit_value_effects(cells, curve_logit, slope=slope, shape=shape)
     if known.drift is not None:
         effects = fit_discounted_effects(cells, curve_logit, effects, known.drift)
-    return effects, nothing_V, None
+    return effects, no_parents, None
 
 
 def choose_without_harm(

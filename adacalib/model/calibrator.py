@@ -22,26 +22,43 @@ from adacalib.model.functions import FunctionTable
 class Calibrator(nn.Module):
     """Un-calibrated logit, field value id and features → calibrated logit: a look-up, one interpolation, one network.
 
-    calibrated logit = k + auxiliary(features, (k − center) / 1.5, embedding) + level_shift, k the value's function.
+    calibrated logit = k + auxiliary(features, (k − center) / 1.5, embedding) + level_shift, k the value's function; of
+    an unseen value the typical one's and, where its parent is known, the parent's level.
 
     Args:
         functions: per dense id; id 0 serves unseen values.
         level_shift_V: log-odds per dense id.
         center: log-odds of the mean label.
         auxiliary: the network, or None.
+        parent_level_P: log-odds that an unseen value gets from its parent, by dense parent id; 0 for parent 0 (none).
+            None where parents play no part.
     """
 
     level_shift_V: Tensor
     center: Tensor
+    parent_level_P: Tensor | None
 
     def __init__(
-        self, functions: BinFunctions, level_shift_V: Floats, center: float, auxiliary: AuxiliaryNetwork | None
+        self,
+        functions: BinFunctions,
+        level_shift_V: Floats,
+        center: float,
+        auxiliary: AuxiliaryNetwork | None,
+        parent_level_P: Floats | None = None,
     ) -> None:
         super().__init__()
         self.table = FunctionTable(functions)
         self.register_buffer("level_shift_V", torch.from_numpy(np.array(level_shift_V, np.float64)))
         self.register_buffer("center", torch.tensor(center, dtype=torch.float64))
         self.auxiliary = auxiliary
+        levels_P = None if parent_level_P is None else torch.from_numpy(np.array(parent_level_P, np.float64))
+        self.register_buffer("parent_level_P", levels_P)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that it reads besides field value id and logit."""
+        own = () if self.parent_level_P is None else ("parent_id",)
+        return (*own, *(() if self.auxiliary is None else self.auxiliary.columns))
 
     def forward(self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         """Calibrated log-odds (B,), float64."""
@@ -53,6 +70,9 @@ class Calibrator(nn.Module):
     ) -> Tensor:
         """Calibrated log-odds before the level shift."""
         logit_B: Tensor = self.table(field_value_id_B, uncalibrated_logit_B)
+        if self.parent_level_P is not None:
+            from_parent_B = self.parent_level_P[columns["parent_id"].long()]
+            logit_B = logit_B + torch.where(field_value_id_B == 0, from_parent_B, 0.0)
         if self.auxiliary is None:
             return logit_B
         term_B = self.auxiliary(columns, field_value_id_B, (logit_B - self.center) / LOGIT_SCALE)
@@ -64,6 +84,7 @@ class Calibrator(nn.Module):
             "n_values": self.table.n_values,
             "shape": [int(size) for size in self.table.bin_bounds_RJ.shape],
             "auxiliary": self.auxiliary.hyper_parameters if self.auxiliary else None,
+            "n_parent_ids": None if self.parent_level_P is None else len(self.parent_level_P),
         }
 
 
@@ -80,7 +101,9 @@ def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Ten
         shift_V=np.zeros(n_values),
     )
     auxiliary = AuxiliaryNetwork(**description["auxiliary"]) if description["auxiliary"] else None
-    calibrator = Calibrator(nothing, np.zeros(n_values), 0.0, auxiliary)
+    n_parent_ids = description["n_parent_ids"]
+    parent_level_P = None if n_parent_ids is None else np.zeros(n_parent_ids)
+    calibrator = Calibrator(nothing, np.zeros(n_values), 0.0, auxiliary, parent_level_P)
     calibrator.load_state_dict(dict(tensors))
     calibrator.eval()
     return calibrator

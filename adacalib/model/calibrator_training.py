@@ -173,7 +173,8 @@ def _fit_on_every_rank(
     functions = [
         BinFunctions(**{name: arrays[f"{place}/{name}"] for name in FUNCTION_ARRAYS}) for place in range(n_functions)
     ]
-    return FieldFit(functions[0], tuple(functions[1:]), arrays["level_V"], arrays["weight_V"], *words)
+    level_V, parent_level_P, weight_V = (arrays[name] for name in _FIT_ARRAYS)
+    return FieldFit(functions[0], tuple(functions[1:]), level_V, parent_level_P, weight_V, *words)
 
 
 def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | None:
@@ -186,8 +187,12 @@ def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | N
     return parent_V
 
 
+_FIT_ARRAYS = ("level_V", "parent_level_P", "weight_V")
+"""The arrays of a FieldFit beside its functions."""
+
+
 def _pack(fit: FieldFit) -> Columns:
-    packed: Columns = {"level_V": fit.level_V, "weight_V": fit.weight_V}
+    packed: Columns = {name: getattr(fit, name) for name in _FIT_ARRAYS}
     for place, functions in enumerate((fit.functions, *fit.fold_functions)):
         packed |= {f"{place}/{name}": getattr(functions, name) for name in FUNCTION_ARRAYS}
     return packed

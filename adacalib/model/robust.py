@@ -127,7 +127,7 @@ def calibrate_without_rows(config: RunConfig, fit: FieldFit, cells: LogitCells) 
     if config.calibrator.re_level:
         logit = interpolate(fit.functions, cells.field_value_id, cells.logit) - fit.level_V[cells.field_value_id]
         shift_V = fit_level_shift(replace(cells, logit=logit), fit.level_V, _levels_values(config, fit))
-    return Calibrator(fit.functions, shift_V, fit.mean_logit, None)
+    return Calibrator(fit.functions, shift_V, fit.mean_logit, None, _find_parent_levels(fit))
 
 
 def _levels_values(config: RunConfig, fit: FieldFit) -> bool:
@@ -144,14 +144,20 @@ def _re_level(
     ranks: Ranks,
 ) -> Calibrator:
     """The calibrator with its level shifts, 0 where the re-level is switched off."""
-    calibrator = Calibrator(fit.functions, np.zeros(len(fit.level_V)), fit.mean_logit, auxiliary)
-    if not config.calibrator.re_level:
-        return calibrator
-    plan = _plan(config, auxiliary, rows.rows, auxiliary.value_embedding is not None)
-    shift_V = compute_level_shift(
-        calibrator, (rows, held_out), fit.level_V, plan, ranks, per_value=_levels_values(config, fit)
-    )
-    return Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
+    shift_V: Floats = np.zeros(len(fit.level_V))
+    if config.calibrator.re_level:
+        plan = _plan(config, auxiliary, rows.rows, auxiliary.value_embedding is not None)
+        # without parents, which these rows do not name: none of them is of an unseen value
+        unshifted = Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
+        shift_V = compute_level_shift(
+            unshifted, (rows, held_out), fit.level_V, plan, ranks, per_value=_levels_values(config, fit)
+        )
+    return Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary, _find_parent_levels(fit))
+
+
+def _find_parent_levels(fit: FieldFit) -> Floats | None:
+    """What unseen values get from their parents; None where parents play no part."""
+    return fit.parent_level_P if len(fit.parent_level_P) > 1 else None
 
 
 def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, has_embedding: bool) -> AuxiliaryNetwork:

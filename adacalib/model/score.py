@@ -97,12 +97,14 @@ def score_batch(model: UnifiedModel, batch: pa.RecordBatch, columns: Sequence[st
             float64), anything else is taken from the batch.
 
     Raises:
-        ScoringError: a column is missing, a list column has lists of different lengths, or a field value id is
-            unknown to the calibrator.
+        ScoringError: a column is missing, a list column has lists of different lengths, or a field value id or parent
+            id is unknown to the calibrator.
     """
     inputs = {name: _to_tensor(batch, name, model.field) for name in model.columns}
     if model.calibrator is not None:
-        _check_ids(inputs["field_value_id"], model.calibrator.table.n_values, model.field)
+        _check_ids(inputs["field_value_id"], model.calibrator.table.n_values, f"field value ids of {model.field}")
+        if model.calibrator.parent_level_P is not None:
+            _check_ids(inputs["parent_id"], len(model.calibrator.parent_level_P), "parent ids")
     with torch.no_grad():
         scores = model(inputs)
     added: dict[str, Any] = {"uncalibrated_logit": scores.uncalibrated_logit.float()}
@@ -131,10 +133,10 @@ def _require(batch: pa.RecordBatch, column: str) -> str:
     return column
 
 
-def _check_ids(field_value_id_B: Tensor, n_values: int, field: str) -> None:
-    low, high = int(field_value_id_B.min()), int(field_value_id_B.max())
-    if low < 0 or high >= n_values:
+def _check_ids(id_B: Tensor, n_known: int, what: str) -> None:
+    low, high = int(id_B.min()), int(id_B.max())
+    if low < 0 or high >= n_known:
         raise ScoringError(
-            f"field value ids of {field} from {low} to {high}, but the checkpoint knows 0 (unseen) to {n_values - 1}: "
+            f"{what} from {low} to {high}, but the checkpoint knows 0 (unseen) to {n_known - 1}: "
             "field_values is newer than the checkpoint; run train_calibrator again"
         )

@@ -114,9 +114,7 @@ def to_tensors(batch: Batch, device: torch.device) -> Columns:
     return {name: torch.from_numpy(np.array(values)).to(device) for name, values in batch.columns.items()}
 
 
-def stream_plan(
-    rows: RowFiles, plan: TrainingPlan, ranks: Ranks, batch_size: int, epoch: int = 0
-) -> Iterator[Batch]:
+def stream_plan(rows: RowFiles, plan: TrainingPlan, ranks: Ranks, batch_size: int, epoch: int = 0) -> Iterator[Batch]:
     """This rank's batches of one epoch; see `stream_batches`."""
     return stream_batches(
         rows,

@@ -52,8 +52,7 @@ class UnifiedModel(nn.Module):
             sizes = (self.predictor.encoder.n_numbers, len(self.predictor.encoder.category_counts))
             names += [n for n, s in zip(("predictor_features", "predictor_category_ids"), sizes, strict=True) if s]
         if self.calibrator is not None:
-            names.append("field_value_id")
-            names += self.calibrator.auxiliary.columns if self.calibrator.auxiliary is not None else ()
+            names += ["field_value_id", *self.calibrator.columns]
         return tuple(names)
 
     def forward(self, columns: Mapping[str, Tensor]) -> Scores:

@@ -92,7 +92,12 @@ def assign_sample_ids(rows: DataFrame, n_partitions: int) -> DataFrame:
 
 
 def build_samples(
-    rows: DataFrame, value_ids: DataFrame, encodings: Sequence[NumericEncoding], config: RunConfig, broadcast: bool
+    rows: DataFrame,
+    value_ids: DataFrame,
+    encodings: Sequence[NumericEncoding],
+    config: RunConfig,
+    broadcast: bool,
+    parents: DataFrame | None = None,
 ) -> DataFrame:
     """One row per sample: ids and standardised features in place of raw values.
 
@@ -100,7 +105,9 @@ def build_samples(
         rows: good input rows with split and sample_id.
         value_ids: of `assign_value_ids` on train ∪ dev, fields under their name, categories as `category__NAME`.
         broadcast: whether the ids fit into each executor's memory.
+        parents: of `build_field_value_parents`, where the run has a parent.
     """
+    rows = _join_parent_ids(rows, parents, broadcast)
     for field in config.fields:
         rows = join_value_ids(rows, value_ids, field, f"field__{field}", broadcast)
     for name in config.features.categorical:
@@ -113,6 +120,7 @@ def build_samples(
         "date",
         "true_probability",
         *(F.col(f"value_id__{field}").alias(id_column(field)) for field in config.fields),
+        "parent_id",
         "own_logit",
         encode_numeric(encodings, config.predictor_features).alias("predictor_features"),
         _category_ids(config, config.predictor_features).alias("predictor_category_ids"),
@@ -142,6 +150,15 @@ def find_empty_splits(n_samples: dict[str, int], split: SplitConfig) -> list[str
     """Splits that should have rows and have none."""
     wanted = [name for name in SPLITS if name != "dev" or split.dev > 0]
     return [name for name in wanted if n_samples.get(name, 0) == 0]
+
+
+def _join_parent_ids(rows: DataFrame, parents: DataFrame | None, broadcast: bool) -> DataFrame:
+    """Adds parent_id; 0 where the row names no parent, or one that no value of train ∪ dev has."""
+    if parents is None:
+        return rows.withColumn("parent_id", F.lit(0))
+    ids = parents.filter("parent_id > 0").select("parent", "parent_id").distinct()
+    joined = rows.join(F.broadcast(ids) if broadcast else ids, "parent", "left")
+    return joined.withColumn("parent_id", F.coalesce("parent_id", F.lit(0)))
 
 
 def _category_ids(config: RunConfig, features: Sequence[str]) -> Column:

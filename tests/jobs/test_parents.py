@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import RobustSwitches, fit_field_part
 from adacalib.config import RunConfig, parse_config
@@ -114,6 +115,34 @@ def test_calibrator_is_fitted_with_these_parents(spark: SparkSession, config: Ru
     np.testing.assert_allclose(served.knots_RJ, fits["with"].functions.knots_RJ, atol=1e-9)
     # these shops have enough rows to know their own levels, so that parents move them by little, but they do
     assert np.abs(served.knots_RJ - fits["without"].functions.knots_RJ).max() > 1e-5
+
+
+def test_an_unseen_value_is_served_by_its_parents_level(spark: SparkSession, tmp_path: Path, world: dict) -> None:
+    # shops 7 (of family east), 5 (of none) and 9, in test alone; rows of shop 9 name a family that no other shop has
+    families = [
+        "south" if shop == "shop 9" else name for shop, name in zip(world["shop"], world["family"], strict=True)
+    ]
+    write_input(tmp_path, world | {"family": families})
+    split = {"split": {"test_only": "shop in ('shop 5', 'shop 7', 'shop 9')"}}
+    config = run_stages(spark, make_config(tmp_path, CHANGES | split), until="calibrate_samples")
+    parents = collect_rows(io.read_table(spark, config, "field_value_parents", schemas.FIELD_VALUE_PARENTS))
+    number = {row["parent"]: row["parent_id"] for row in parents}
+    assert set(number) == {"north", "east", "west"}
+    of_key = dict(zip(world["key"], families, strict=True))
+    samples = collect_rows(io.read_table(spark, config, "samples", schemas.samples(config.fields)))
+    assert [row["parent_id"] for row in samples] == [number.get(of_key[row["row_key"]], 0) for row in samples]
+
+    calibrator = load_model(config.run_dir / "unified", "shop")[0].calibrator
+    assert calibrator is not None and calibrator.parent_level_P is not None
+    level_P = calibrator.parent_level_P.numpy()
+    assert len(level_P) == 4 and level_P[0] == 0 and np.ptp(level_P) > 0.3
+    rows = collect_rows(io.read_table(spark, config, "calibrated_samples", schemas.calibrated_samples(config.fields)))
+    ids = np.array([row["field_value_id_shop"] for row in rows])
+    logit = np.array([row["uncalibrated_logit"] for row in rows], np.float64)
+    parent = np.array([number.get(of_key[row["row_key"]], 0) for row in rows])
+    assert set(parent[ids == 0]) == {0, number["east"], number["west"]}
+    expected = interpolate(functions_of(calibrator), ids, logit) + np.where(ids == 0, level_P[parent], 0.0)
+    np.testing.assert_allclose([row["calibrated_logit"] for row in rows], expected, atol=1e-9)
 
 
 def test_a_run_without_parents_has_no_table_and_reads_none(spark: SparkSession, tmp_path: Path, world: dict) -> None:

@@ -88,7 +88,32 @@ def test_a_higher_score_never_gets_a_lower_result_without_features(seed: int, sh
         assert np.all(np.isfinite(found))
 
 
+def test_an_unseen_value_gets_its_parents_level_and_no_other_value_does() -> None:
+    # parents 1 and 2 are .5 above and 2 below the typical value; parent 0 is none
+    network = make_auxiliary(True)
+    plain, levels = make_calibrator(network), np.array([0.0, 0.5, -2.0])
+    calibrator = Calibrator(make_functions(), plain.level_shift_V.numpy(), -0.7, network, levels)
+    columns = make_columns(60)
+    columns["parent_id"] = torch.arange(60) % 3
+    ids, logits = columns["field_value_id"].long(), columns["uncalibrated_logit"]
+    found, without = calibrator(ids, logits, columns), plain(ids, logits, columns)
+    is_moved = (ids == 0) & (columns["parent_id"] > 0)
+    assert 5 < int(is_moved.sum()) < 30
+    assert torch.equal(found[~is_moved], without[~is_moved])
+    # before the network, which sees the level as part of the calibrated logit
+    before = calibrator.table(ids, logits) + torch.from_numpy(levels)[columns["parent_id"]] * (ids == 0)
+    term = network(columns, ids, (before + 0.7) / 1.5).double()
+    torch.testing.assert_close(found, before + term + calibrator.level_shift_V[ids], rtol=0, atol=1e-6)
+    assert calibrator.columns == ("parent_id", *plain.columns)
+    again = restore_calibrator(calibrator.describe(), calibrator.state_dict())
+    with torch.no_grad():
+        assert torch.equal(again(ids, logits, columns), found)
+
+
 def test_a_calibrator_of_another_shape_is_not_restored() -> None:
     calibrator = make_calibrator(None)
     with pytest.raises(RuntimeError, match="size mismatch for"):
-        restore_calibrator({"n_values": N_VALUES, "shape": [N_VALUES, 2], "auxiliary": None}, calibrator.state_dict())
+        restore_calibrator(
+            {"n_values": N_VALUES, "shape": [N_VALUES, 2], "auxiliary": None, "n_parent_ids": None},
+            calibrator.state_dict(),
+        )

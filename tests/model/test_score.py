@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.model import score
+from adacalib.model.calibrator import Calibrator
 from adacalib.model.checkpoint import ArtifactError, publish_artifact
 from adacalib.model.score import ScoringError, build_comparer, build_scorer, score_batch
 from adacalib.model.unified import UnifiedModel, publish_unified
-from tests.model.served_models import make_auxiliary, make_calibrator, make_columns, make_model
+from tests.model.served_models import (
+    N_VALUES,
+    make_auxiliary,
+    make_calibrator,
+    make_columns,
+    make_functions,
+    make_model,
+)
 
 RESULT = ("row", "uncalibrated_logit", "calibrated_logit", "calibrated_score")
 LISTS = ("predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids")
@@ -131,6 +139,17 @@ def test_ids_that_the_calibrator_does_not_know_are_refused(wrong: int) -> None:
         ScoringError, match=r"field value ids of shop from .* knows 0 \(unseen\) to 3.*train_calibrator"
     ):
         score_batch(make_model(predictor=False, auxiliary=False), batch, RESULT[1:])
+
+
+def test_parents_that_the_calibrator_does_not_know_are_refused() -> None:
+    calibrator = Calibrator(make_functions(), np.zeros(N_VALUES), 0.0, None, np.array([0.0, 0.4]))
+    model = UnifiedModel(None, calibrator, "shop").eval()
+    columns = {"uncalibrated_logit": pa.array([0.0], pa.float32()), "field_value_id_shop": pa.array([0], pa.int32())}
+    with pytest.raises(ScoringError, match="column parent_id is missing"):
+        score_batch(model, pa.RecordBatch.from_pydict(columns), RESULT[1:])
+    batch = pa.RecordBatch.from_pydict(columns | {"parent_id": pa.array([2], pa.int32())})
+    with pytest.raises(ScoringError, match=r"parent ids from 2 to 2, but the checkpoint knows 0 \(unseen\) to 1"):
+        score_batch(model, batch, RESULT[1:])
 
 
 def test_a_scorer_needs_a_checkpoint_of_its_field(tmp_path: Path) -> None:
