@@ -175,19 +175,25 @@ class BinsConfig(_Section):
         return value
 
 
+MANY_ROWS = 2_000_000
+"""Rows of train ∪ dev from which the auxiliary network is wider."""
+
+
 class AuxiliaryConfig(_Section):
     """The auxiliary network: what the sample's features add to its field value's function."""
 
     enabled: bool | None = Field(None, description="on when there are features, unless said here")
     features: tuple[str, ...] | None = Field(None, description="names from `features`; all of them by default")
-    hidden: tuple[PositiveInt, ...] = (64, 64)
+    hidden: tuple[PositiveInt, ...] | None = Field(
+        None, description="widths of the hidden layers; by default 64, 64, and from 2 million rows on 128, 64"
+    )
     embedding_width: int = Field(16, ge=1, le=256)
     field_value_embedding: Literal["auto", "on", "off"] = Field(
         "auto",
         description="auto: trained with and without, from the third epoch on as held-out rows prefer (robust mode)",
     )
     out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
-    epochs: int = Field(12, ge=0, le=1000, description="passes over the training rows at most")
+    epochs: int = Field(20, ge=0, le=1000, description="passes over the training rows at most")
     patience: int = Field(
         3, ge=1, description="epochs without a smaller held-out loss after which training ends (not in paper mode)"
     )
@@ -203,6 +209,14 @@ class AuxiliaryConfig(_Section):
     def _on_and_off(cls, value: Any) -> Any:
         """YAML reads an unquoted on or off as true or false."""
         return ("on" if value else "off") if isinstance(value, bool) else value
+
+    def choose_hidden(self, n_rows: int) -> tuple[int, ...]:
+        """Widths of the hidden layers: many rows can tell more than a small network can hold.
+
+        Args:
+            n_rows: of train ∪ dev.
+        """
+        return self.hidden or ((64, 64) if n_rows < MANY_ROWS else (128, 64))
 
     def choose_batch_size(self, n_rows: int) -> int:
         """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""

@@ -12,7 +12,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adacalib.config import STAGES, SWITCH_MODES, CalibratorConfig, ConfigError, RunConfig, parse_config, read_config
+from adacalib.config import (
+    STAGES,
+    SWITCH_MODES,
+    AuxiliaryConfig,
+    CalibratorConfig,
+    ConfigError,
+    RunConfig,
+    parse_config,
+    read_config,
+)
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -345,3 +354,9 @@ def test_what_the_calibrator_does_leaves_the_generation_as_it_is() -> None:
     before = parse_config(WITH_FEATURES).describe_generation("9-1")
     for calibrator in ({"mode": "neucalib"}, {"fit_on": "dev"}, {"auxiliary": {"epochs": 1}}, {"re_level": False}):
         assert parse_config(WITH_FEATURES | {"calibrator": calibrator}).describe_generation("9-1") == before
+
+
+def test_the_network_is_wider_where_rows_are_many() -> None:
+    chosen = AuxiliaryConfig()
+    assert chosen.choose_hidden(1_999_999) == (64, 64) and chosen.choose_hidden(2_000_000) == (128, 64)
+    assert AuxiliaryConfig(hidden=(8,)).choose_hidden(10**9) == (8,)

@@ -120,16 +120,22 @@ class AuxiliaryNetwork(nn.Module):
 def build_auxiliary(
     settings: AuxiliaryConfig,
     shape: AuxiliaryShape,
+    n_rows: int,
     n_values: int | None,
     takes_logit: bool,
     embedding_share_V: Floats | None = None,
 ) -> AuxiliaryNetwork:
-    """The network of a run's configuration; see `AuxiliaryNetwork` for the last three."""
+    """The network of a run's configuration.
+
+    Args:
+        n_rows: of train ∪ dev.
+        n_values: see `AuxiliaryNetwork`, as for the following ones.
+    """
     return AuxiliaryNetwork(
         shape.n_numbers,
         shape.category_counts,
         settings.embedding_width,
-        settings.hidden,
+        settings.choose_hidden(n_rows),
         n_values,
         takes_logit,
         embedding_share_V,

@@ -146,7 +146,7 @@ def train_neucalib(
         n_values = None if settings.field_value_embedding == "off" else cells.n_values
         mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
         share_V = compute_embedding_share(cells.sum_by_value(cells.weight), mean_label)
-        auxiliary = build_auxiliary(settings, shape, n_values, False, share_V)
+        auxiliary = build_auxiliary(settings, shape, rows.rows + held_out.rows, n_values, False, share_V)
     module = NeuCalib(bounds, fit_global_curve(cells), auxiliary).to(ranks.device)
     plan = _plan(config, auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
     loss = make_step_loss(config.calibrator.penalty_weight)

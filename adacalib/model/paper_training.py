@@ -31,7 +31,7 @@ def train_paper(
     if config.has_auxiliary_network:
         settings = config.calibrator.auxiliary
         n_values = None if settings.field_value_embedding == "off" else len(bins.weight_VCK)
-        auxiliary = build_auxiliary(settings, shape, n_values, takes_logit=False)
+        auxiliary = build_auxiliary(settings, shape, rows.rows, n_values, takes_logit=False)
     weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     module = PaperCalibrator(bins, weight_V, config.calibrator, auxiliary).to(ranks.device)
     plan = _plan(config, bins, rows.rows, () if auxiliary is None else auxiliary.columns)

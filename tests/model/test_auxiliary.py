@@ -186,9 +186,9 @@ def test_without_embedding_there_is_no_share() -> None:
 
 def test_build_auxiliary_hands_the_share_on() -> None:
     settings_of_run = AuxiliaryConfig(hidden=(6, 5), embedding_width=4)
-    network = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 5, True, SHARE)
+    network = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 900, 5, True, SHARE)
     np.testing.assert_array_equal(network.embedding_share_V.numpy(), SHARE)
-    plain = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 5, True)
+    plain = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 900, 5, True)
     np.testing.assert_array_equal(plain.embedding_share_V.numpy(), np.ones(5))
 
 
