@@ -419,7 +419,7 @@ def test_whole_batches_train_alike_and_choose_the_same_epoch(tmp_path: Path, ran
         rows, held_out = (write_toy(folder / part, seed, is_repeated) for part, seed in (("rows", 1), ("held", 2)))
         plan = toy_plan(
             folder, columns=("label", "weight", "features"), batch_size=1000, epochs=8, learning_rate=0.4,
-            keeps_best_epoch=True,
+            keeps="best_epoch",
         )  # fmt: skip
         results.append((train(module, toy_loss, rows, plan, ranks, held_out=held_out), module.state_dict()))
     (weighted, one), (repeated, other) = results

@@ -52,7 +52,8 @@ class EpochState:
     Attributes:
         module: its state.
         optimizer: "INDEX OF THE PARAMETER.NAME OF THE MOMENT" → tensor.
-        best_module: the module's state at `best_epoch`, the epoch of least held-out loss (0 without held-out rows).
+        best_module: the module's state at `best_epoch`, the epoch of least held-out loss (0 without held-out rows), or
+            the last one where the plan keeps that.
         records: the loss curve so far.
     """
 

@@ -12,6 +12,7 @@ Shape letters: B samples in the batch, V field values, J bounds, R = 1 curve.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.functions import interpolate
 from adacalib.model.row_files import RowFiles
-from adacalib.model.training import StepLoss, TrainingPlan, train
+from adacalib.model.training import StepLoss, TrainingPlan, train, train_on_all
 
 N_BINS = 100
 
@@ -139,24 +140,37 @@ def train_neucalib(
         StreamError: there are no rows to train on, or some did not arrive.
     """
     bounds = compute_bin_bounds(pool_values(cells), N_BINS)
-    auxiliary = None
-    torch.manual_seed(config.seed)
-    if config.has_auxiliary_network:
-        settings = config.calibrator.auxiliary
-        n_values = None if settings.field_value_embedding == "off" else cells.n_values
-        mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
-        share_V = compute_embedding_share(cells.sum_by_value(cells.weight), mean_label)
-        auxiliary = build_auxiliary(settings, shape, rows.rows + held_out.rows, n_values, False, share_V)
-    module = NeuCalib(bounds, fit_global_curve(cells), auxiliary).to(ranks.device)
-    plan = _plan(config, auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
+    curve, n_rows = fit_global_curve(cells), rows.rows + held_out.rows
+
+    def build() -> NeuCalib:
+        torch.manual_seed(config.seed)
+        return NeuCalib(bounds, curve, _build_auxiliary(config, cells, shape, n_rows)).to(ranks.device)
+
+    module = build()
+    plan = _plan(config, module.auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
     loss = make_step_loss(config.calibrator.penalty_weight)
     result = train(module, loss, rows, plan, ranks, held_out=held_out, held_out_loss=compute_held_out_loss)
+    if config.split.by == "date" and held_out.rows > 0 and result.chosen_epoch > 0:  # as AdaCalib's network
+        module = build()
+        train_on_all(module, loss, rows, held_out, replace(plan, epochs=result.chosen_epoch), ranks)
     falls = int((module.knots_J.diff() < 0).sum())
     return module.cpu().fold(cells.n_values), {
         "chosen_epoch": result.chosen_epoch,
         "loss_curves": {"neucalib": result.loss_curve()},
         "n_falling_bins": falls,
     }
+
+
+def _build_auxiliary(
+    config: RunConfig, cells: LogitCells, shape: AuxiliaryShape, n_rows: int
+) -> AuxiliaryNetwork | None:
+    if not config.has_auxiliary_network:
+        return None
+    settings = config.calibrator.auxiliary
+    n_values = None if settings.field_value_embedding == "off" else cells.n_values
+    mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
+    share_V = compute_embedding_share(cells.sum_by_value(cells.weight), mean_label)
+    return build_auxiliary(settings, shape, n_rows, n_values, False, share_V)
 
 
 def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork | None, n_rows: int, keeps_best_epoch: bool) -> TrainingPlan:
@@ -172,6 +186,6 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork | None, n_rows: int, ke
         checkpoints=Path(config.run_dir) / "checkpoints" / "calibrator",
         settings={"calibrator": settings.model_dump(mode="json")},
         training=config.training,
-        keeps_best_epoch=keeps_best_epoch,
+        keeps="best_epoch" if keeps_best_epoch else "last_step",
         patience=settings.auxiliary.patience if keeps_best_epoch else None,
     )

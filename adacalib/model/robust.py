@@ -34,7 +34,7 @@ from adacalib.model.distributed import Ranks
 from adacalib.model.functions import FunctionTable, stack_functions
 from adacalib.model.re_level import compute_level_shift, fit_level_shift
 from adacalib.model.row_files import RowFiles
-from adacalib.model.training import TrainingPlan, TrainingResult, train
+from adacalib.model.training import TrainingPlan, TrainingResult, train, train_on_all
 
 log = logging.getLogger("adacalib")
 
@@ -92,8 +92,10 @@ def train_robust(
     """Trains the auxiliary network and fits the re-level; called on every rank, the same result on each.
 
     With `field_value_embedding: auto` the network is trained with and without the embedding for TRIAL_EPOCHS, and the
-    one with the smaller held-out loss goes on. Without held-out rows there is nothing to choose an epoch by: the
-    network stays untrained, at zero effect, and `auxiliary_note` says so.
+    one with the smaller held-out loss goes on. Where rows are split by date the held-out ones are the latest days, and
+    the network is trained once more, for the chosen number of epochs, on all rows (`train_on_all`). Without held-out
+    rows there is nothing to choose an epoch by: the network stays untrained, at zero effect, and `auxiliary_note` says
+    so.
 
     Returns:
         The calibrator and what is to be told about its training (JSON).
@@ -110,12 +112,16 @@ def train_robust(
     trials = {has: variant(has, until_epoch=TRIAL_EPOCHS)[1] for has in variants} if len(variants) > 1 else {}
     kept = min(trials, key=lambda has: (_trial_loss(trials[has]), has)) if trials else variants[0]  # off in a tie
     auxiliary, result = variant(kept, goes_on=bool(trials))
+    sees_all = config.split.by == "date" and result.chosen_epoch > 0
+    if sees_all:
+        auxiliary = _train_on_all(config, fit, shape, rows, held_out, ranks, kept, result.chosen_epoch)
     results = trials | {kept: result}
     calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
     name = {False: "without_embedding", True: "with_embedding"}
     return calibrator, {
         "field_value_embedding": kept,
         "chosen_epoch": result.chosen_epoch,
+        "trained_on_all_rows": sees_all,
         "held_out_losses": {name[has]: _held_out_loss(each) for has, each in results.items()},
         "loss_curves": {name[has]: each.loss_curve() for has, each in results.items()},
     }
@@ -184,13 +190,35 @@ def _train_variant(
 ) -> tuple[AuxiliaryNetwork, TrainingResult]:
     """Trains one network, to the end or until an epoch, or goes on from where such a call has stopped."""
     auxiliary = _build_auxiliary(config, fit, shape, rows.rows + held_out.rows, has_embedding)
-    folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
-    module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
+    module = _set_up(config, fit, auxiliary, ranks)
     plan = _plan(config, auxiliary, rows.rows, has_embedding)
     if goes_on:
         plan = replace(plan, training=plan.training.model_copy(update={"resume": True}))
     result = train(module, compute_step_loss, rows, plan, ranks, held_out=held_out, until_epoch=until_epoch)
     return module.auxiliary.cpu(), result
+
+
+def _train_on_all(
+    config: RunConfig,
+    fit: FieldFit,
+    shape: AuxiliaryShape,
+    rows: RowFiles,
+    held_out: RowFiles,
+    ranks: Ranks,
+    has_embedding: bool,
+    epochs: int,
+) -> AuxiliaryNetwork:
+    """The chosen network from the start, for the chosen number of epochs, on the latest days too."""
+    auxiliary = _build_auxiliary(config, fit, shape, rows.rows + held_out.rows, has_embedding)
+    module = _set_up(config, fit, auxiliary, ranks)
+    plan = replace(_plan(config, auxiliary, rows.rows, has_embedding), epochs=epochs)
+    train_on_all(module, compute_step_loss, rows, held_out, plan, ranks)
+    return module.auxiliary.cpu()
+
+
+def _set_up(config: RunConfig, fit: FieldFit, auxiliary: AuxiliaryNetwork, ranks: Ranks) -> OutOfFoldCalibrator:
+    folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
+    return OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
 
 
 def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embedding: bool) -> TrainingPlan:
@@ -206,7 +234,7 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embed
         checkpoints=Path(config.run_dir) / "checkpoints" / f"calibrator{suffix}",
         settings={"calibrator": config.calibrator.model_dump(mode="json"), **auxiliary.hyper_parameters},
         training=config.training,
-        keeps_best_epoch=True,
+        keeps="best_epoch",
         patience=settings.patience,
     )
 

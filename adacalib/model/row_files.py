@@ -89,6 +89,16 @@ def repeat_rows(files: RowFiles, times: int) -> RowFiles:
     return replace(files, paths=files.paths * times, row_groups=files.row_groups * times)
 
 
+def join_rows(first: RowFiles, second: RowFiles) -> RowFiles:
+    """The files of two partitions of one table."""
+    return RowFiles(
+        f"{first.name} and {Path(second.name).name}",
+        first.paths + second.paths,
+        first.row_groups + second.row_groups,
+        first.origin,
+    )
+
+
 def deal_pieces(files: RowFiles, world_size: int, seed: int, epoch: int) -> list[list[Piece]]:
     """Deals the row groups of one epoch to the ranks.
 

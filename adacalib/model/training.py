@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from adacalib.model.checkpoint import fingerprint_of
 from adacalib.model.distributed import Ranks, check_equal_on_ranks, digest_of, seed_rank, sum_over_ranks
 from adacalib.model.epoch_checkpoints import EpochCheckpoints, EpochRecord, EpochState
 from adacalib.model.progress import Progress
-from adacalib.model.row_files import RowFiles, StreamError, deal_pieces
+from adacalib.model.row_files import RowFiles, StreamError, deal_pieces, join_rows
 from adacalib.model.stream import Batch
 from adacalib.model.training_plan import (
     Columns,
@@ -51,6 +51,7 @@ __all__ = [
     "stream_columns",
     "to_tensors",
     "train",
+    "train_on_all",
 ]
 
 
@@ -104,7 +105,7 @@ def train(
         RanksDisagree: the parameters are not bit-equal on all ranks at the end.
         ValueError: the best epoch is to be kept, but there are no held-out rows to choose by.
     """
-    if plan.keeps_best_epoch and (held_out is None or held_out.rows == 0):
+    if plan.keeps == "best_epoch" and (held_out is None or held_out.rows == 0):
         raise ValueError(f"{plan.what}: no held-out rows to choose the epoch by; hold rows out, or keep the last epoch")
     if rows.rows == 0:
         raise StreamError(f"{rows.name}: no rows to train the {plan.what} on; check the split and the row filter")
@@ -125,12 +126,30 @@ def train(
                 on_epoch(epoch)
             state = loop.next_state(state, progress)
             checkpoints.save(state)
-    if plan.keeps_best_epoch:
+    if plan.keeps != "last_step":
         module.load_state_dict(state.best_module)
-        if ranks.is_first and until_epoch is None and state.best_epoch == plan.epochs > 0:
-            log.warning(LAST_WAS_BEST, plan.what, plan.epochs)
+    was_last_best = plan.keeps == "best_epoch" and until_epoch is None and state.best_epoch == plan.epochs > 0
+    if was_last_best and ranks.is_first:
+        log.warning(LAST_WAS_BEST, plan.what, plan.epochs)
     check_equal_on_ranks(ranks, module.state_dict(), f"{plan.what}: parameters")
-    return TrainingResult(state.records, state.best_epoch if plan.keeps_best_epoch else plan.epochs)
+    return TrainingResult(state.records, plan.epochs if plan.keeps == "last_step" else state.best_epoch)
+
+
+def train_on_all(
+    module: nn.Module, step_loss: StepLoss, rows: RowFiles, held_out: RowFiles, plan: TrainingPlan, ranks: Ranks
+) -> None:
+    """Trains a fresh module on training and held-out rows alike, for the epochs of the plan; called on every rank.
+
+    For what held-out rows have chosen the number of epochs for. Where these are the latest days, they are the ones that
+    most resemble what comes, and a module that never saw them pays for having been judged by them.
+
+    Args:
+        module, step_loss, ranks: as in `train`.
+        plan: of the training that chose; its checkpoints lie beside this one's.
+    """
+    checkpoints = plan.checkpoints.with_name(f"{plan.checkpoints.name}_all")
+    own = replace(plan, what=f"{plan.what}, all rows", keeps="last_epoch", patience=None, checkpoints=checkpoints)
+    train(module, step_loss, join_rows(rows, held_out), own, ranks)
 
 
 class _Step(nn.Module):
@@ -193,6 +212,7 @@ class _Loop:
             "batch_size": self.plan.batch_size,
             "learning_rate": self.plan.learning_rate,
             "patience": self.plan.patience,
+            "keeps": self.plan.keeps,
             "parameters": {name: list(tensor.shape) for name, tensor in self.module.state_dict().items()},
             "files": fingerprint_of([Path(path).name for path in self.rows.paths]),
             "row_groups": [list(groups) for groups in self.rows.row_groups],
@@ -225,8 +245,8 @@ class _Loop:
         seed_rank(self.ranks, self.plan.seed, epoch)
         record, evaluated = self._run_epoch(epoch, progress)
         progress.end_epoch(record)
-        is_best = record.held_out_loss is not None and (
-            state.best_loss is None or record.held_out_loss < state.best_loss
+        is_best = self.plan.keeps == "last_epoch" or (
+            record.held_out_loss is not None and (state.best_loss is None or record.held_out_loss < state.best_loss)
         )
         return EpochState(
             epoch=epoch,
@@ -248,7 +268,7 @@ class _Loop:
         self.module.train()
         started, waited = time.monotonic(), 0.0
         sums = np.zeros(3)
-        mean = _MeanOfSteps(self.module) if self.plan.keeps_best_epoch else None
+        mean = _MeanOfSteps(self.module) if self.plan.keeps != "last_step" else None
         batches = stream_plan(self.rows, self.plan, self.ranks, self.plan.rank_batch_size(self.ranks), epoch)
         progress.start_epoch(epoch, self._count_steps(epoch))
         while True:
@@ -321,7 +341,7 @@ class _MeanOfSteps:
 
 def _is_over(state: EpochState, plan: TrainingPlan) -> bool:
     """Whether held-out loss has not improved for too long; the same on every rank, and after a resume."""
-    return plan.keeps_best_epoch and plan.patience is not None and state.epoch - state.best_epoch >= plan.patience
+    return plan.keeps == "best_epoch" and plan.patience is not None and state.epoch - state.best_epoch >= plan.patience
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,11 +47,11 @@ class TrainingPlan:
         checkpoints: folder of the epoch checkpoints.
         settings: what JSON can hold: all that decides the result. A checkpoint is resumed under equal settings only.
         training: readers, time limit, checkpoints kept, resume.
-        keeps_best_epoch: what an epoch is judged by, and leaves behind, is the mean of the parameters over its steps;
-            end with those of the epoch of least held-out loss, epoch 0 (before any step) among them, instead of what
-            the last step reached. Each epoch goes on from where the steps of the one before ended.
-        patience: with keeps_best_epoch: training ends after so many epochs in a row without a smaller held-out loss;
-            None runs all epochs.
+        keeps: what the training ends with. last_step: what the last step reached. last_epoch and best_epoch: the mean
+            of the parameters over the steps of the last epoch, or of the epoch of least held-out loss, epoch 0 (before
+            any step) among them. Each epoch goes on from where the steps of the one before ended.
+        patience: where the best epoch is kept: training ends after so many epochs in a row without a smaller held-out
+            loss; None runs all epochs.
     """
 
     what: str
@@ -63,7 +63,7 @@ class TrainingPlan:
     checkpoints: Path
     settings: Any
     training: TrainingConfig
-    keeps_best_epoch: bool = False
+    keeps: Literal["last_step", "last_epoch", "best_epoch"] = "last_step"
     patience: int | None = None
 
     def rank_batch_size(self, ranks: Ranks) -> int:

@@ -101,7 +101,7 @@ def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
 
     def run(name: str, resume: bool, on_epoch: Callable[[int], None] | None = None) -> dict[str, Any]:
         plan = toy_plan(folder / name)
-        plan = replace(plan, training=plan.training.model_copy(update={"resume": resume}), keeps_best_epoch=True)
+        plan = replace(plan, training=plan.training.model_copy(update={"resume": resume}), keeps="best_epoch")
         model = ToyModel(noise=0.5)
         result = train(model, toy_loss, rows, plan, ranks, held_out=held_out, on_epoch=on_epoch)
         return {**describe(model, result.loss_curve()), "chosen": result.chosen_epoch}
@@ -119,7 +119,7 @@ def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
 
 def check_patience(ranks: Ranks, folder: Path) -> dict[str, Any]:
     """A training that overfits, and ends early."""
-    plan = toy_plan(folder / "patience", epochs=30, learning_rate=0.3, keeps_best_epoch=True, patience=2)
+    plan = toy_plan(folder / "patience", epochs=30, learning_rate=0.3, keeps="best_epoch", patience=2)
     model = ToyModel()
     rows, held_out = open_rows(folder / "uneven"), open_rows(folder / "single")
     result = train(model, toy_loss, rows, plan, ranks, held_out=held_out)

@@ -15,7 +15,7 @@ from adacalib.cells.bin_bounds import compute_bin_bounds
 from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
-from adacalib.config import RunConfig, TrainingConfig
+from adacalib.config import RunConfig, TrainingConfig, parse_config
 from adacalib.model import robust
 from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
 from adacalib.model.distributed import Ranks, join_ranks
@@ -27,7 +27,7 @@ from adacalib.model.robust import (
     compute_step_loss,
     train_robust,
 )
-from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.row_files import RowFiles, StreamError, join_rows, open_rows
 from adacalib.model.training import train
 from tests.model.calibrator_world import (
     CATEGORY_EFFECT,
@@ -148,7 +148,9 @@ def test_after_the_trial_the_better_network_goes_on_alone_as_if_it_were_the_only
     kept, other = ("with", "without") if told["field_value_embedding"] else ("without", "with")
     lengths = {name: len(curve) - 1 for name, curve in told["loss_curves"].items()}
     assert lengths == {f"{kept}_embedding": TRIAL_EPOCHS + 2, f"{other}_embedding": TRIAL_EPOCHS}
-    first = {name: min(e["held_out_loss"] for e in curve[:4]) for name, curve in told["loss_curves"].items()}
+    first = {
+        name: min(e["held_out_loss"] for e in curve[: TRIAL_EPOCHS + 1]) for name, curve in told["loss_curves"].items()
+    }
     assert first[f"{kept}_embedding"] < first[f"{other}_embedding"] == told["held_out_losses"][f"{other}_embedding"]
     wanted = {"field_value_embedding": "on" if told["field_value_embedding"] else "off", "epochs": TRIAL_EPOCHS + 2}
     alone, _ = train_robust(fast_config(tmp_path, {"auxiliary": wanted}), fit, SHAPE, *rows, ranks)
@@ -180,6 +182,34 @@ def test_a_run_that_was_killed_around_the_trial_resumes_to_the_same_result(
     found, told_again = train_robust(config.model_copy(update={"training": training}), fit, SHAPE, *rows, ranks)
     assert told_again["held_out_losses"] == told["held_out_losses"]
     assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
+
+
+def test_where_the_latest_days_are_held_out_the_network_is_trained_on_them_too(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
+) -> None:
+    rows, held_out = write_rows(tmp_path, drawn)
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 2}})
+    plain, told = train_robust(config, fit, SHAPE, rows, held_out, ranks)
+    dated = config.model_dump(mode="json")
+    by_date = parse_config(dated | {"split": {"by": "date"}, "input": dated["input"] | {"date": "day"}})
+    found, told_again = train_robust(by_date, fit, SHAPE, rows, held_out, ranks)
+    # the same choice by the same losses, but another network: that of as many epochs on all rows
+    assert told["chosen_epoch"] == told_again["chosen_epoch"] > 0
+    assert told["held_out_losses"] == told_again["held_out_losses"]
+    assert (told["trained_on_all_rows"], told_again["trained_on_all_rows"]) == (False, True)
+    auxiliary = robust._build_auxiliary(config, fit, SHAPE, 1, False)
+    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, auxiliary)
+    plan = robust._plan(config, auxiliary, rows.rows, False)
+    plan = replace(plan, epochs=told["chosen_epoch"], keeps="last_epoch", patience=None, checkpoints=tmp_path / "own")
+    train(module, compute_step_loss, join_rows(rows, held_out), plan, ranks)
+    assert found.auxiliary is not None and plain.auxiliary is not None
+    for name, value in module.auxiliary.state_dict().items():
+        assert torch.equal(value, found.auxiliary.state_dict()[name]), name
+        assert not torch.equal(value, plain.auxiliary.state_dict()[name]), name
+
+    resumed = by_date.model_copy(update={"training": by_date.training.model_copy(update={"resume": True})})
+    again, _ = train_robust(resumed, fit, SHAPE, rows, held_out, ranks)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in found.state_dict().items())
 
 
 @pytest.mark.parametrize(("wanted", "embedding"), [("on", True), ("off", False)])

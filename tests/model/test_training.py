@@ -30,6 +30,7 @@ from adacalib.model.training import (
     TrainingResult,
     compute_mean_loss,
     train,
+    train_on_all,
 )
 from tests.model.toy_training import ToyModel, state_bytes, toy_columns, toy_loss, toy_plan, write_rows
 
@@ -226,7 +227,7 @@ def test_the_best_epoch_is_kept_and_may_be_the_start(
     # Training rows have mean id 4.5, the held-out row has id 0: every step from 0 makes its loss worse.
     rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
     held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
-    plan = toy_plan(tmp_path, keeps_best_epoch=True)
+    plan = toy_plan(tmp_path, keeps="best_epoch")
     module = Constant()
     result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
     assert result.chosen_epoch == 0
@@ -252,7 +253,7 @@ def test_what_an_epoch_leaves_behind_is_the_mean_of_its_steps(tmp_path: Path, ra
     # Two steps of 0.05 an epoch from −1 towards row 0: −0.95 and −0.90, then −0.85 and −0.80.
     rows = write_rows(tmp_path / "t", {"a.parquet": [10]})
     held_out = write_rows(tmp_path / "h", {"a.parquet": [1]})
-    plan = toy_plan(tmp_path, epochs=2, batch_size=5, keeps_best_epoch=True)
+    plan = toy_plan(tmp_path, epochs=2, batch_size=5, keeps="best_epoch")
     module = Constant(-1.0)
     result = train(module, squared_distance, rows, plan, ranks, held_out=held_out)
     assert result.chosen_epoch == 2
@@ -261,12 +262,28 @@ def test_what_an_epoch_leaves_behind_is_the_mean_of_its_steps(tmp_path: Path, ra
     assert losses == pytest.approx([1, 0.925**2, 0.825**2], abs=4e-3)
 
     last = Constant(-1.0)
-    train(last, squared_distance, rows, replace(plan, keeps_best_epoch=False), ranks)
+    train(last, squared_distance, rows, replace(plan, keeps="last_step"), ranks)
     assert last.c.item() == pytest.approx(-0.8, abs=2e-3)
+
+    # the last epoch's mean from 0 on, whatever held-out rows say: that 0 was the best
+    last = Constant(0.0)
+    result = train(last, squared_distance, rows, replace(plan, keeps="last_epoch"), ranks, held_out=held_out)
+    assert result.chosen_epoch == 2
+    assert last.c.item() == pytest.approx((0.15 + 0.2) / 2, abs=2e-3)
+
+
+def test_training_on_all_rows_reads_the_held_out_ones_too(tmp_path: Path, ranks: Ranks) -> None:
+    # rows 0 … 9 weigh .5, 1, 1.5 in turn, 9.5 in all, Σ weight · id is 43.5; row 0 of weight .5 is held out
+    rows, held_out = write_rows(tmp_path / "t", {"a.parquet": [10]}), write_rows(tmp_path / "h", {"a.parquet": [1]})
+    plan = toy_plan(tmp_path, epochs=150, learning_rate=0.1, keeps="best_epoch")
+    module = Constant(4.0)
+    train_on_all(module, squared_distance, rows, held_out, plan, ranks)
+    assert module.c.item() == pytest.approx(43.5 / 10, abs=0.02)
+    assert (plan.checkpoints.parent / f"{plan.checkpoints.name}_all").is_dir()
 
 
 def patient(folder: Path, patience: int | None, resume: bool = False, **changes: Any) -> TrainingPlan:
-    return resumable(folder, resume, **{"epochs": 9, "keeps_best_epoch": True, "patience": patience, **changes})
+    return resumable(folder, resume, **{"epochs": 9, "keeps": "best_epoch", "patience": patience, **changes})
 
 
 def losses_by_script(script: list[float]) -> StepLoss:
@@ -348,7 +365,7 @@ def test_a_training_that_has_ended_trains_no_further_after_a_resume(tmp_path: Pa
 
 def test_patience_means_nothing_where_the_last_epoch_is_kept(tmp_path: Path, ranks: Ranks) -> None:
     rows, held_out = write_rows(tmp_path / "t", {"a.parquet": [10]}), write_rows(tmp_path / "h", {"a.parquet": [1]})
-    plan = patient(tmp_path, 1, epochs=4, keeps_best_epoch=False)
+    plan = patient(tmp_path, 1, epochs=4, keeps="last_step")
     result = train(Constant(), squared_distance, rows, plan, ranks, held_out=held_out)
     assert (len(result.records), result.chosen_epoch) == (5, 4)
 
@@ -423,7 +440,7 @@ def test_nothing_to_train_on_or_to_choose_by(tmp_path: Path, rows: RowFiles, ran
         train(ToyModel(), toy_loss, nothing, toy_plan(tmp_path), ranks)
     for held_out in (None, nothing):
         with pytest.raises(ValueError, match="toy: no held-out rows to choose the epoch by"):
-            train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, keeps_best_epoch=True), ranks, held_out=held_out)
+            train(ToyModel(), toy_loss, rows, toy_plan(tmp_path, keeps="best_epoch"), ranks, held_out=held_out)
 
 
 @pytest.mark.parametrize(("batch_size", "world_size", "expected"), [(4096, 1, 4096), (4096, 3, 1365), (2, 4, 1)])
