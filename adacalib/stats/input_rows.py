@@ -8,7 +8,9 @@ components, null where the input is null).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -102,7 +104,10 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
         "numeric": F.concat(*numeric.values()) if numeric else F.array().cast("array<double>"),
     }
     faults = [*_row_faults(typed, score, config), *_feature_faults(numeric, array_lengths, config)]
-    reasons = F.filter(F.array(*(F.when(condition, F.lit(why)) for condition, why in faults)), lambda x: x.isNotNull())
+    is_faulty = reduce(operator.or_, (condition for condition, _ in faults))
+    named = F.array_compact(F.array(*(F.when(condition, F.lit(why)) for condition, why in faults)))
+    # lambdas are interpreted row by row: only faulty rows shall pay for one
+    reasons = F.when(is_faulty, named).otherwise(F.array().cast("array<string>"))
     raw_row = F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))
     return raw.select(
         *(column.alias(name) for name, column in typed.items()),
@@ -200,8 +205,12 @@ def _feature_faults(
             given = F.expr(config.features.numeric[name])
             differs = given.isNull() | (F.size(given) != length)
             faults.append((differs, f"feature {name} has another length than {length}"))
-        is_finite = F.forall(values, lambda x: x.isNull() | ~(F.isnan(x) | is_infinite(x)))
-        faults.append((~is_finite, f"feature {name} is not finite"))
+        if length is None:
+            value = _double(config.features.numeric[name])
+            is_not_finite = F.isnan(value) | is_infinite(value)
+        else:
+            is_not_finite = F.exists(values, lambda x: F.isnan(x) | is_infinite(x))
+        faults.append((is_not_finite, f"feature {name} is not finite"))
     return faults
 
 
