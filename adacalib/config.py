@@ -193,7 +193,12 @@ class AuxiliaryConfig(_Section):
         description="auto: trained with and without, from the third epoch on as held-out rows prefer (robust mode)",
     )
     out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
-    epochs: int = Field(20, ge=0, le=1000, description="passes over the training rows at most")
+    epochs: int = Field(
+        20,
+        ge=0,
+        le=1000,
+        description="passes over the training rows at most; with split.by: date the chosen ones once more, on all rows",
+    )
     patience: int = Field(
         3, ge=1, description="epochs without a smaller held-out loss after which training ends (not in paper mode)"
     )
@@ -216,7 +221,9 @@ class AuxiliaryConfig(_Section):
         Args:
             n_rows: of train ∪ dev.
         """
-        return self.hidden or ((64, 64) if n_rows < MANY_ROWS else (128, 64))
+        if self.hidden is not None:
+            return self.hidden
+        return (64, 64) if n_rows < MANY_ROWS else (128, 64)
 
     def choose_batch_size(self, n_rows: int) -> int:
         """Rows of one step: small tables need small steps, or an epoch is over before anything is learnt."""
@@ -318,7 +325,10 @@ class TrainingConfig(_Section):
     keep_checkpoints: int = Field(2, ge=1)
     resume: bool = Field(False, description="go on from the last checkpoint of the same configuration")
     hold_out_share: float = Field(
-        0.1, gt=0, lt=0.5, description="rows that choose the epoch; the latest days with split.by: date"
+        0.1,
+        gt=0,
+        lt=0.5,
+        description="rows that choose the epoch; with split.by: date the latest days, trained on afterwards",
     )
     rows_per_row_group: int = Field(65536, ge=1)
 
@@ -361,7 +371,8 @@ class RunConfig(_Section):
         None,
         min_length=1,
         description="SQL expression: what a value of the calibrated field belongs to, the category of an item, say. "
-        "Levels of values with few samples then shrink towards their parent's and not towards 0 (robust mode)",
+        "Levels of values with few samples then shrink towards their parent's and not towards 0, and an unseen value "
+        "has its parent's: scoring reads parent_id (robust mode)",
     )
     features: FeaturesConfig = FeaturesConfig()
     split: SplitConfig = SplitConfig()

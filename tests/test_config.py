@@ -360,3 +360,4 @@ def test_the_network_is_wider_where_rows_are_many() -> None:
     chosen = AuxiliaryConfig()
     assert chosen.choose_hidden(1_999_999) == (64, 64) and chosen.choose_hidden(2_000_000) == (128, 64)
     assert AuxiliaryConfig(hidden=(8,)).choose_hidden(10**9) == (8,)
+    assert AuxiliaryConfig(hidden=()).choose_hidden(10**9) == ()  # a linear term

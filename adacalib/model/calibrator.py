@@ -101,7 +101,7 @@ def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Ten
         shift_V=np.zeros(n_values),
     )
     auxiliary = AuxiliaryNetwork(**description["auxiliary"]) if description["auxiliary"] else None
-    n_parent_ids = description["n_parent_ids"]
+    n_parent_ids = description.get("n_parent_ids")
     parent_level_P = None if n_parent_ids is None else np.zeros(n_parent_ids)
     calibrator = Calibrator(nothing, np.zeros(n_values), 0.0, auxiliary, parent_level_P)
     calibrator.load_state_dict(dict(tensors))

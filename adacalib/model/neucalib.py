@@ -130,7 +130,8 @@ def train_neucalib(
     Args:
         cells: logit cells of train ∪ dev, for the bounds and the start.
         rows: training rows with hold_out = 0.
-        held_out: those with hold_out = 1; without any, the last epoch is kept.
+        held_out: those with hold_out = 1; without any, the last epoch is kept. Where rows are split by date they are
+            the latest days, and NeuCalib is trained once more on all rows, as AdaCalib's network is.
 
     Returns:
         The serving calibrator and what is to be told about its training (JSON).
@@ -150,12 +151,14 @@ def train_neucalib(
     plan = _plan(config, module.auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
     loss = make_step_loss(config.calibrator.penalty_weight)
     result = train(module, loss, rows, plan, ranks, held_out=held_out, held_out_loss=compute_held_out_loss)
-    if config.split.by == "date" and held_out.rows > 0 and result.chosen_epoch > 0:  # as AdaCalib's network
+    sees_all = config.split.by == "date" and held_out.rows > 0 and result.chosen_epoch > 0
+    if sees_all:
         module = build()
         train_on_all(module, loss, rows, held_out, replace(plan, epochs=result.chosen_epoch), ranks)
     falls = int((module.knots_J.diff() < 0).sum())
     return module.cpu().fold(cells.n_values), {
         "chosen_epoch": result.chosen_epoch,
+        "trained_on_all_rows": sees_all,
         "loss_curves": {"neucalib": result.loss_curve()},
         "n_falling_bins": falls,
     }

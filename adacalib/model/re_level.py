@@ -37,7 +37,7 @@ def compute_level_shift(
         calibrator: with level shift 0.
         rows: all rows of train ∪ dev.
         level_V: a_z of step 2, log-odds.
-        plan: names batch size, columns and reader.
+        plan: names columns, seed and reader.
         per_value: False shifts all field values by one intercept (the global curve was chosen).
     """
     cells = _Accumulator(len(level_V))

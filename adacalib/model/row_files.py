@@ -90,7 +90,7 @@ def repeat_rows(files: RowFiles, times: int) -> RowFiles:
 
 
 def join_rows(first: RowFiles, second: RowFiles) -> RowFiles:
-    """The files of two partitions of one table."""
+    """The files of two partitions of one table; a row group holds rows of one of them alone."""
     return RowFiles(
         f"{first.name} and {Path(second.name).name}",
         first.paths + second.paths,

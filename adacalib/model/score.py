@@ -102,9 +102,17 @@ def score_batch(model: UnifiedModel, batch: pa.RecordBatch, columns: Sequence[st
     """
     inputs = {name: _to_tensor(batch, name, model.field) for name in model.columns}
     if model.calibrator is not None:
-        _check_ids(inputs["field_value_id"], model.calibrator.table.n_values, f"field value ids of {model.field}")
+        _check_ids(
+            inputs["field_value_id"],
+            model.calibrator.table.n_values,
+            f"field value ids of {model.field}",
+            "unseen",
+            "field_values",
+        )
         if model.calibrator.parent_level_P is not None:
-            _check_ids(inputs["parent_id"], len(model.calibrator.parent_level_P), "parent ids")
+            _check_ids(
+                inputs["parent_id"], len(model.calibrator.parent_level_P), "parent ids", "none", "field_value_parents"
+            )
     with torch.no_grad():
         scores = model(inputs)
     added: dict[str, Any] = {"uncalibrated_logit": scores.uncalibrated_logit.float()}
@@ -133,10 +141,10 @@ def _require(batch: pa.RecordBatch, column: str) -> str:
     return column
 
 
-def _check_ids(id_B: Tensor, n_known: int, what: str) -> None:
+def _check_ids(id_B: Tensor, n_known: int, what: str, zero: str, table: str) -> None:
     low, high = int(id_B.min()), int(id_B.max())
     if low < 0 or high >= n_known:
         raise ScoringError(
-            f"{what} from {low} to {high}, but the checkpoint knows 0 (unseen) to {n_known - 1}: "
-            "field_values is newer than the checkpoint; run train_calibrator again"
+            f"{what} from {low} to {high}, but the checkpoint knows 0 ({zero}) to {n_known - 1}: "
+            f"{table} is newer than the checkpoint; run train_calibrator again"
         )

@@ -57,6 +57,9 @@ __all__ = [
 
 log = logging.getLogger("adacalib")
 
+ALL_ROWS = "all"
+"""Folder of `train_on_all`'s checkpoints, inside those of the training that chose the epochs."""
+
 LAST_WAS_BEST = "%s: the last of %d epochs was the best, so more may do better; raise calibrator.auxiliary.epochs"
 
 
@@ -145,10 +148,15 @@ def train_on_all(
 
     Args:
         module, step_loss, ranks: as in `train`.
-        plan: of the training that chose; its checkpoints lie beside this one's.
+        plan: of the training that chose, with the epochs that it chose.
     """
-    checkpoints = plan.checkpoints.with_name(f"{plan.checkpoints.name}_all")
-    own = replace(plan, what=f"{plan.what}, all rows", keeps="last_epoch", patience=None, checkpoints=checkpoints)
+    own = replace(
+        plan,
+        what=f"{plan.what}, all rows",
+        keeps="last_epoch",
+        patience=None,
+        checkpoints=plan.checkpoints / ALL_ROWS,  # inside: they go when the training that chose starts anew
+    )
     train(module, step_loss, join_rows(rows, held_out), own, ranks)
 
 

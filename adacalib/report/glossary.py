@@ -27,7 +27,8 @@ GLOSSARY: Mapping[str, str] = {
     "expected in the wrong place",
     "Field-RCE": "mean over samples of |Σp/Σy − 1| of their field value: by what part expected responses miss observed "
     "ones. 0 is best; values without a positive are left out and counted",
-    "held-out": "rows that training does not learn from, but uses to choose the epoch",
+    "held-out": "rows that training does not learn from, but uses to choose the epoch; where rows are split by date "
+    "they are the latest days, and the network is trained once more on all rows, for as many epochs",
     "interval": "where the true figure lies with 95 % confidence (or the level configured); for metrics by leaving out "
     "one fiftieth of the samples at a time (jackknife), for AUC by DeLong's formula, for rates by Wilson's",
     "isotonic": "one monotone function for all samples, the best in hindsight on train and dev; a reference",

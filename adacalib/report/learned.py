@@ -57,7 +57,8 @@ def _list_rows(training: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         (
             "kept epoch",
             _show_network(training),
-            "epoch of training with the least held-out loss; 0: the network adds nothing",
+            "epoch of training with the least held-out loss; 0: the network adds nothing; where rows are split by date "
+            "it was then trained for as many epochs on all rows",
         ),
     ]
 

@@ -139,7 +139,7 @@ def draw_loss_curves(data: ReportData) -> Picture | None:
         "loss_curves",
         "Loss curves",
         "Mean loss by epoch, on the rows trained on (while the parameters moved) and on held-out rows; epoch 0 is "
-        "before any step. The dotted line marks the epoch that was kept.",
+        "before any step. The dotted line marks the epoch that was chosen.",
         3.6,
         draw,
     )

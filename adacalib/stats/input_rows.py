@@ -106,7 +106,7 @@ def build_input_rows(raw: DataFrame, config: RunConfig, array_lengths: dict[str,
     faults = [*_row_faults(typed, score, config), *_feature_faults(numeric, array_lengths, config)]
     is_faulty = reduce(operator.or_, (condition for condition, _ in faults))
     named = F.array_compact(F.array(*(F.when(condition, F.lit(why)) for condition, why in faults)))
-    # lambdas are interpreted row by row: only faulty rows shall pay for one
+    # lambdas are interpreted row by row: only faulty rows shall pay for this one
     reasons = F.when(is_faulty, named).otherwise(F.array().cast("array<string>"))
     raw_row = F.to_json(F.struct(*(F.col(_quote(name)) for name in raw.columns)))
     return raw.select(

@@ -107,7 +107,7 @@ def build_samples(
         broadcast: whether the ids fit into each executor's memory.
         parents: of `build_field_value_parents`, where the run has a parent.
     """
-    rows = _join_parent_ids(rows, parents, broadcast)
+    rows = _join_parent_ids(rows, parents)
     for field in config.fields:
         rows = join_value_ids(rows, value_ids, field, f"field__{field}", broadcast)
     for name in config.features.categorical:
@@ -152,12 +152,12 @@ def find_empty_splits(n_samples: dict[str, int], split: SplitConfig) -> list[str
     return [name for name in wanted if n_samples.get(name, 0) == 0]
 
 
-def _join_parent_ids(rows: DataFrame, parents: DataFrame | None, broadcast: bool) -> DataFrame:
+def _join_parent_ids(rows: DataFrame, parents: DataFrame | None) -> DataFrame:
     """Adds parent_id; 0 where the row names no parent, or one that no value of train ∪ dev has."""
     if parents is None:
         return rows.withColumn("parent_id", F.lit(0))
     ids = parents.filter("parent_id > 0").select("parent", "parent_id").distinct()
-    joined = rows.join(F.broadcast(ids) if broadcast else ids, "parent", "left")
+    joined = rows.join(F.broadcast(ids), "parent", "left")
     return joined.withColumn("parent_id", F.coalesce("parent_id", F.lit(0)))
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 from rich.console import Console
 
 from adacalib.cells.logit_cells import LogitCells
-from benchmarks.left_to_gain import main, make_table, measure_gains
+from adacalib.config import read_config
+from adacalib.io import write_json
+from adacalib.model.unified import UnifiedModel, publish_unified
+from benchmarks.left_to_gain import collect_calibrated_cells, main, make_table, measure_gains
 from tests.cells.small_world import cells_of_rows
+from tests.model.served_models import N_VALUES, make_calibrator
 
 
 def draw_cells(level: float, slope: float) -> LogitCells:
@@ -44,6 +53,41 @@ def test_table_shows_means_over_seeds() -> None:
     Console(file=text, width=120).print(make_table("flights", {"neucalib": gains}))
     assert "0.44500" in text.getvalue() and "0.000005 ± 0.000007" in text.getvalue()
     assert "-0.000001" in text.getvalue()
+
+
+def test_cells_are_those_of_the_checkpoints_scores(tmp_path: Path) -> None:
+    # what compare leaves behind, in small: 200 test rows in two files, and a method called "mine"
+    rng = np.random.default_rng(4)
+    ids, logit = rng.integers(0, N_VALUES, 200), rng.normal(-1, 2, 200).astype(np.float32)
+    label, weight = rng.integers(0, 2, 200), rng.choice([0.5, 2.0], 200)
+    folder = tmp_path / "scores" / "compare" / "seed_3"
+    calibrator = make_calibrator(None)
+    publish_unified(folder / "mine" / "unified", UnifiedModel(None, calibrator, "campaign"), {}, {})
+    columns = {
+        "label": pa.array(label, pa.int8()),
+        "weight": weight,
+        "field_value_id_campaign": pa.array(ids, pa.int32()),
+        "uncalibrated_logit": logit,
+    }
+    test = folder / "tables" / "scored_samples" / "split=test"
+    test.mkdir(parents=True)
+    for part in (0, 1):
+        pq.write_table(pa.table(columns).slice(100 * part, 100), test / f"part-{part}.parquet")
+    write_json(folder / "tables" / "samples" / "_manifest.json", {"n_field_values": {"campaign": N_VALUES - 1}})
+    config = read_config("configs/scores.yaml", [f"runs_dir={tmp_path}"])
+
+    cells = collect_calibrated_cells(config, folder, "mine")
+    calibrated = calibrator(torch.from_numpy(ids), torch.from_numpy(logit), {}).numpy()
+    expected = cells_of_rows(ids, calibrated, label, N_VALUES, weight)
+    for name in ("field_value_id", "cell", "n_samples", "n_responses"):
+        np.testing.assert_array_equal(getattr(cells, name), getattr(expected, name))
+    for name in ("weight", "response", "logit"):
+        np.testing.assert_allclose(getattr(cells, name), getattr(expected, name), atol=1e-9)
+
+    path = tmp_path / "left.json"
+    arguments = ["--config", "configs/scores.yaml", "--seed", "3", "--json", str(path), "--set", f"runs_dir={tmp_path}"]
+    assert main(arguments) == 0
+    assert set(json.loads(path.read_text())["mine"][0]) == {"log_loss", "level", "slope", "shape"}
 
 
 def test_a_run_without_comparison_is_refused(tmp_path) -> None:

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> None:
             "uneven_again": train_on(ranks, folder / "uneven"),
             "single": train_on(ranks, folder / "single"),
             "one_step": train_on(ranks, folder / "uneven", epochs=1, batch_size=1000),
-            "resume": check_resume(ranks, folder),
+            "resume": check_resume(ranks, folder, "best_epoch"),
+            "resume_last_epoch": check_resume(ranks, folder, "last_epoch"),
             "patience": check_patience(ranks, folder),
             "non_finite": check_non_finite(ranks, folder / "faulty"),
         }
@@ -95,13 +96,13 @@ def train_on(ranks: Ranks, table: Path, **changes: Any) -> dict[str, Any]:
     return describe(model, result.loss_curve())
 
 
-def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
+def check_resume(ranks: Ranks, folder: Path, keeps: str) -> dict[str, Any]:
     """Three epochs at once, and two epochs, a failure, and the third."""
     rows, held_out = open_rows(folder / "uneven"), open_rows(folder / "single")
 
     def run(name: str, resume: bool, on_epoch: Callable[[int], None] | None = None) -> dict[str, Any]:
-        plan = toy_plan(folder / name)
-        plan = replace(plan, training=plan.training.model_copy(update={"resume": resume}), keeps="best_epoch")
+        plan = toy_plan(folder / keeps / name, keeps=keeps)
+        plan = replace(plan, training=plan.training.model_copy(update={"resume": resume}))
         model = ToyModel(noise=0.5)
         result = train(model, toy_loss, rows, plan, ranks, held_out=held_out, on_epoch=on_epoch)
         return {**describe(model, result.loss_curve()), "chosen": result.chosen_epoch}
@@ -113,7 +114,7 @@ def check_resume(ranks: Ranks, folder: Path) -> dict[str, Any]:
     whole = run("whole", resume=False)
     failure = error_of(lambda: run("parts", resume=False, on_epoch=fail_at_three))
     wait_for_all(ranks)  # rank 0 writes the checkpoints
-    kept = sorted(path.name for path in (folder / "parts" / "checkpoints").iterdir())
+    kept = sorted(path.name for path in (folder / keeps / "parts" / "checkpoints").iterdir())
     return {"whole": whole, "failure": failure, "kept": kept, "resumed": run("parts", resume=True)}
 
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError, compute_bin_bounds
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
 from adacalib.cells.logit_cells import LogitCells, pool_values
-from adacalib.config import RunConfig, TrainingConfig
+from adacalib.config import RunConfig, TrainingConfig, parse_config
 from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.neucalib import N_BINS, NeuCalib, compute_held_out_loss, make_step_loss, train_neucalib
-from adacalib.model.row_files import RowFiles, StreamError, open_rows
+from adacalib.model.row_files import RowFiles, StreamError, join_rows, open_rows
 from tests import oracle
 from tests.model.calibrator_world import (
     CATEGORY_EFFECT,
@@ -245,6 +245,27 @@ def score(calibrator: Calibrator, rows: Rows) -> np.ndarray[Any, Any]:
 
 
 FRESH = draw_rows(4000, seed=77)
+
+
+def test_where_the_latest_days_are_held_out_it_is_trained_on_them_too(tmp_path: Path, ranks: Ranks) -> None:
+    rows = draw_rows(2000, seed=12)
+    files, cells = write_rows(tmp_path, rows), cells_of(rows)
+    config = config_of(tmp_path)
+    dated = config.model_dump(mode="json")
+    by_date = parse_config(dated | {"split": {"by": "date"}, "input": dated["input"] | {"date": "day"}})
+    plain, told = train_neucalib(config, cells, SHAPE, *files, ranks)
+    found, told_again = train_neucalib(by_date, cells, SHAPE, *files, ranks)
+    assert told["chosen_epoch"] == told_again["chosen_epoch"] > 0
+    assert (told["trained_on_all_rows"], told_again["trained_on_all_rows"]) == (False, True)
+    # all rows as training rows, none held out, for as many epochs, keep what the last step reached; the mean of the
+    # last epoch's steps is near it, and nearer than what the training without them kept
+    every = join_rows(*files)
+    nothing = replace(every, paths=(), row_groups=())
+    near = config_of(tmp_path / "near", {"auxiliary": {"epochs": told["chosen_epoch"]}})
+    last, _ = train_neucalib(near, cells, SHAPE, every, nothing, ranks)
+    scores = [score(each, FRESH) for each in (found, plain, last)]
+    assert np.mean((scores[0] - scores[2]) ** 2) < np.mean((scores[1] - scores[2]) ** 2)
+    assert np.abs(scores[0] - scores[1]).max() > 0.01
 
 
 def test_training_earns_its_keep_with_and_without_the_network(tmp_path: Path, ranks: Ranks) -> None:

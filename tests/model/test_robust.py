@@ -212,6 +212,32 @@ def test_where_the_latest_days_are_held_out_the_network_is_trained_on_them_too(
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in found.state_dict().items())
 
 
+def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
+    tmp_path: Path, ranks: Ranks, drawn: Rows
+) -> None:
+    columns = cell_columns(drawn)
+    cells = cells_from_columns(columns, N_VALUES)
+    bounds, folds = compute_bin_bounds(cells, 10), deal_folds(columns, N_VALUES, 4, 1)
+    parent_V = np.append(0, 1 + np.arange(N_FIELD_VALUES) % 2)
+    leaning = fit_field_part(columns, N_VALUES, folds, bounds, RobustSwitches(), 1, parent_V)
+    assert leaning.chosen == "robust" and leaning.parent_level_P.shape == (3,) and leaning.parent_level_P[0] == 0
+    network = {"auxiliary": {"field_value_embedding": "off", "epochs": 1}}
+    trained, _ = train_robust(fast_config(tmp_path, network), leaning, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    without = calibrate_without_rows(fast_config(tmp_path), leaning, cells)
+    for calibrator in (trained, without):
+        assert calibrator.parent_level_P is not None and calibrator.columns[0] == "parent_id"
+        np.testing.assert_array_equal(calibrator.parent_level_P.numpy(), leaning.parent_level_P)
+        assert calibrator.level_shift_V.any()
+    # no parents where the global curve was chosen, or levels are off: nothing is asked of a service
+    off = RobustSwitches(value_level=False)
+    for fit in (
+        fit_field_part(columns, N_VALUES, (), bounds, off, 1, parent_V),
+        replace(leaning, chosen="global_curve", parent_level_P=np.zeros(1)),
+    ):
+        calibrator = calibrate_without_rows(fast_config(tmp_path), fit, cells)
+        assert calibrator.parent_level_P is None and calibrator.columns == ()
+
+
 @pytest.mark.parametrize(("wanted", "embedding"), [("on", True), ("off", False)])
 def test_a_wanted_embedding_is_the_only_variant(
     tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, wanted: str, embedding: bool

@@ -148,7 +148,9 @@ def test_parents_that_the_calibrator_does_not_know_are_refused() -> None:
     with pytest.raises(ScoringError, match="column parent_id is missing"):
         score_batch(model, pa.RecordBatch.from_pydict(columns), RESULT[1:])
     batch = pa.RecordBatch.from_pydict(columns | {"parent_id": pa.array([2], pa.int32())})
-    with pytest.raises(ScoringError, match=r"parent ids from 2 to 2, but the checkpoint knows 0 \(unseen\) to 1"):
+    with pytest.raises(
+        ScoringError, match=r"parent ids from 2 to 2, but the checkpoint knows 0 \(none\) to 1: field_value_parents is"
+    ):
         score_batch(model, batch, RESULT[1:])
 
 

@@ -23,6 +23,7 @@ from adacalib.model.epoch_checkpoints import CheckpointMismatch, EpochRecord
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, open_rows
 from adacalib.model.training import (
+    ALL_ROWS,
     LAST_WAS_BEST,
     NonFiniteLoss,
     StepLoss,
@@ -145,9 +146,10 @@ def test_ranks_end_bit_equal_and_a_repetition_too(two_ranks: list[dict[str, Any]
     assert first["uneven"]["digest"] == first["uneven_again"]["digest"] != first["single"]["digest"]
 
 
-def test_two_ranks_resume_to_the_same_parameters(two_ranks: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("which", ["resume", "resume_last_epoch"])
+def test_two_ranks_resume_to_the_same_parameters(two_ranks: list[dict[str, Any]], which: str) -> None:
     for result in two_ranks:
-        resume = result["resume"]
+        resume = result[which]
         assert resume["failure"] == "RuntimeError: power cut"
         assert resume["kept"] == ["epoch-00001", "epoch-00002"]
         assert resume["resumed"] == resume["whole"]
@@ -279,7 +281,14 @@ def test_training_on_all_rows_reads_the_held_out_ones_too(tmp_path: Path, ranks:
     module = Constant(4.0)
     train_on_all(module, squared_distance, rows, held_out, plan, ranks)
     assert module.c.item() == pytest.approx(43.5 / 10, abs=0.02)
-    assert (plan.checkpoints.parent / f"{plan.checkpoints.name}_all").is_dir()
+    assert (plan.checkpoints / ALL_ROWS).is_dir()
+
+    # another training, killed before it came to all rows, is resumed: what the one before left there is gone
+    other = replace(plan, epochs=2)
+    train(Constant(4.0), squared_distance, rows, other, ranks, held_out=held_out)
+    again = replace(other, training=other.training.model_copy(update={"resume": True}))
+    train(Constant(4.0), squared_distance, rows, again, ranks, held_out=held_out)
+    train_on_all(Constant(4.0), squared_distance, rows, held_out, again, ranks)
 
 
 def patient(folder: Path, patience: int | None, resume: bool = False, **changes: Any) -> TrainingPlan:

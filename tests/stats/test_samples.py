@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from adacalib.config import SplitConfig
-from adacalib.schemas import check_schema
+from adacalib.schemas import FIELD_VALUE_PARENTS, check_schema
 from adacalib.schemas import samples as samples_schema
 from adacalib.stats.feature_encodings import NumericEncoding
 from adacalib.stats.field_values import assign_value_ids
@@ -156,15 +156,28 @@ def test_samples_by_hand(spark: SparkSession) -> None:
     check_schema(table.schema, samples_schema(config.fields), "samples")
     names = (
         "sample_id", "row_key", "label", "weight", "date", "true_probability", "field_value_id_shop",
-        "field_value_id_town", "own_logit",
+        "field_value_id_town", "parent_id", "own_logit",
         "predictor_features", "predictor_category_ids", "auxiliary_features", "auxiliary_category_ids", "split",
     )  # fmt: skip
     expected = [
-        ("1-1", None, 1, 1.0, None, 0.75, 1, 2, 0.5, [], [2], [0.0], [2], "train"),
-        ("2-1", "k", 0, 2.0, DAY, None, 1, 1, -0.5, [], [1], [1.0], [1], "dev"),
-        ("3-1", None, 1, 1.0, None, 0.0, 0, 2, 0.0, [], [0], [0.5], [0], "test"),
+        ("1-1", None, 1, 1.0, None, 0.75, 1, 2, 0, 0.5, [], [2], [0.0], [2], "train"),
+        ("2-1", "k", 0, 2.0, DAY, None, 1, 1, 0, -0.5, [], [1], [1.0], [1], "dev"),
+        ("3-1", None, 1, 1.0, None, 0.0, 0, 2, 0, 0.0, [], [0], [0.5], [0], "test"),
     ]
     assert_table(table, [dict(zip(names, row, strict=True)) for row in expected], ["sample_id"])
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+def test_parents_are_those_of_the_row(spark: SparkSession, broadcast: bool) -> None:
+    # shop a kept parent p (1); "other" belongs to no value of train and dev; the third row names none
+    config = make_config(Path("nowhere"), {"fields": ["shop"], "parent": "parent"})
+    named = {"1-1": "p", "2-1": "other", "3-1": None}
+    rows = spark.createDataFrame([(*row, named[str(row[0])]) for row in ROWS], INPUT + ", parent string")
+    value_ids = assign_value_ids(rows.filter("split != 'test'"), {"shop": "field__shop"})
+    parents = spark.createDataFrame([("shop", 1, "p", 1, 2), ("shop", 2, None, 0, 0)], FIELD_VALUE_PARENTS)
+    table = build_samples(rows, value_ids, [], config, broadcast, parents)
+    found = {row["sample_id"]: row["parent_id"] for row in collect_rows(table)}
+    assert found == {"1-1": 1, "2-1": 0, "3-1": 0}
 
 
 def test_counts_per_split(spark: SparkSession) -> None:
