@@ -51,7 +51,7 @@ def read_calibrated(spark: SparkSession, config: RunConfig) -> list[dict[str, An
 def assert_scored_once(spark: SparkSession, config: RunConfig, rows: list[dict[str, Any]]) -> None:
     """calibrated_samples has every accepted row exactly once, with the un-calibrated logit that it had."""
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
-    before = scored.drop("auxiliary_features", "auxiliary_category_ids")
+    before = scored.drop("auxiliary_features", "auxiliary_category_ids", "parent_id")
     after = [{k: v for k, v in row.items() if not k.startswith("calibrated")} for row in rows]
     assert_table(after, before, ["sample_id"], rtol=1e-6, atol=1e-6)
     scores = np.array([row["calibrated_score"] for row in rows])

@@ -24,6 +24,7 @@ def test_own_logit_becomes_the_uncalibrated_one(spark: SparkSession) -> None:
     samples = make_samples(spark, drawn).withColumnRenamed("uncalibrated_logit", "own_logit").withColumns(
         {
             "row_key": F.lit(None).cast("string"),
+            "parent_id": F.lit(3),
             "true_probability": F.col("own_logit") / F.lit(8.0),
             "predictor_features": F.array().cast("array<float>"),
         }
@@ -33,6 +34,7 @@ def test_own_logit_becomes_the_uncalibrated_one(spark: SparkSession) -> None:
     found = {row["sample_id"]: row["uncalibrated_logit"] for row in collect_rows(scored)}
     assert found == dict(zip(drawn["sample_id"], map(float, drawn["uncalibrated_logit"]), strict=True))
     assert all(row["true_probability"] == row["uncalibrated_logit"] / 8 for row in collect_rows(scored))
+    assert {row["parent_id"] for row in collect_rows(scored)} == {3}
 
 
 def test_batches_pass_through_the_scorer_once(spark: SparkSession) -> None:
