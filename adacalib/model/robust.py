@@ -114,7 +114,9 @@ def train_robust(
     auxiliary, result = variant(kept, goes_on=bool(trials))
     sees_all = config.split.by == "date" and result.chosen_epoch > 0
     if sees_all:
-        auxiliary = _train_on_all(config, fit, shape, rows, held_out, ranks, kept, result.chosen_epoch)
+        module, plan = _prepare(config, fit, shape, rows, held_out, ranks, kept)
+        train_on_all(module, compute_step_loss, rows, held_out, replace(plan, epochs=result.chosen_epoch), ranks)
+        auxiliary = module.auxiliary.cpu()
     results = trials | {kept: result}
     calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
     name = {False: "without_embedding", True: "with_embedding"}
@@ -189,16 +191,14 @@ def _train_variant(
     goes_on: bool = False,
 ) -> tuple[AuxiliaryNetwork, TrainingResult]:
     """Trains one network, to the end or until an epoch, or goes on from where such a call has stopped."""
-    auxiliary = _build_auxiliary(config, fit, shape, rows.rows + held_out.rows, has_embedding)
-    module = _set_up(config, fit, auxiliary, ranks)
-    plan = _plan(config, auxiliary, rows.rows, has_embedding)
+    module, plan = _prepare(config, fit, shape, rows, held_out, ranks, has_embedding)
     if goes_on:
         plan = replace(plan, training=plan.training.model_copy(update={"resume": True}))
     result = train(module, compute_step_loss, rows, plan, ranks, held_out=held_out, until_epoch=until_epoch)
     return module.auxiliary.cpu(), result
 
 
-def _train_on_all(
+def _prepare(
     config: RunConfig,
     fit: FieldFit,
     shape: AuxiliaryShape,
@@ -206,19 +206,12 @@ def _train_on_all(
     held_out: RowFiles,
     ranks: Ranks,
     has_embedding: bool,
-    epochs: int,
-) -> AuxiliaryNetwork:
-    """The chosen network from the start, for the chosen number of epochs, on the latest days too."""
+) -> tuple[OutOfFoldCalibrator, TrainingPlan]:
+    """A network at its start, in what it is trained in, and the plan of its training."""
     auxiliary = _build_auxiliary(config, fit, shape, rows.rows + held_out.rows, has_embedding)
-    module = _set_up(config, fit, auxiliary, ranks)
-    plan = replace(_plan(config, auxiliary, rows.rows, has_embedding), epochs=epochs)
-    train_on_all(module, compute_step_loss, rows, held_out, plan, ranks)
-    return module.auxiliary.cpu()
-
-
-def _set_up(config: RunConfig, fit: FieldFit, auxiliary: AuxiliaryNetwork, ranks: Ranks) -> OutOfFoldCalibrator:
     folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
-    return OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
+    module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
+    return module, _plan(config, auxiliary, rows.rows, has_embedding)
 
 
 def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embedding: bool) -> TrainingPlan:
