@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adacalib import io
-from adacalib.cells.logit_cells import CELLS_PER_LOGIT, LogitCells, join_cells, merge_cells
+from adacalib.cells.logit_cells import LogitCells, count_rows, join_cells
 from adacalib.cells.robust import compute_log_loss
 from adacalib.cells.thinning import split_cells
 from adacalib.cells.value_effects import fit_value_effects
@@ -77,18 +77,8 @@ def collect_calibrated_cells(config: RunConfig, folder: Path, name: str) -> Logi
     for batch in _read_test_rows(folder):
         logit = score_batch(model, batch, ["calibrated_logit"]).column(0).to_numpy()
         label, weight = (batch.column(column).to_numpy().astype(np.float64) for column in ("label", "weight"))
-        parts.append(
-            merge_cells(
-                field_value_id=batch.column(id_column(config.field)).to_numpy().astype(np.int64),
-                cell=np.floor(logit * CELLS_PER_LOGIT).astype(np.int64),
-                weight=weight,
-                response=weight * label,
-                weighted_logit=weight * logit,
-                n_samples=np.ones(len(logit), np.int64),
-                n_responses=label.astype(np.int64),
-                n_values=manifest["n_field_values"][config.field] + 1,
-            )
-        )
+        ids = batch.column(id_column(config.field)).to_numpy().astype(np.int64)
+        parts.append(count_rows(ids, logit, label, weight, manifest["n_field_values"][config.field] + 1))
     return join_cells(parts)
 
 

@@ -103,6 +103,28 @@ def merge_cells(
     )
 
 
+def count_rows(field_value_id: Ints, logit: Floats, label: Floats, weight: Floats, n_values: int) -> LogitCells:
+    """The cells of rows.
+
+    Args:
+        field_value_id: dense ids.
+        logit: log-odds, finite.
+        label: 0 or 1.
+        weight: > 0.
+        n_values: number of dense ids, id 0 included.
+    """
+    return merge_cells(
+        field_value_id=field_value_id,
+        cell=np.floor(logit * CELLS_PER_LOGIT).astype(np.int64),
+        weight=weight,
+        response=weight * label,
+        weighted_logit=weight * logit,
+        n_samples=np.ones(len(label), np.int64),
+        n_responses=label.astype(np.int64),
+        n_values=n_values,
+    )
+
+
 def _add(values: npt.NDArray[_Number], starts: Ints) -> npt.NDArray[_Number]:
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from adacalib.cells.logit_cells import CELLS_PER_LOGIT, Floats, LogitCells, join_cells, merge_cells
+from adacalib.cells.logit_cells import Floats, LogitCells, count_rows, join_cells
 from adacalib.cells.re_level import fit_intercept, fit_re_level
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks, broadcast_arrays, gather_json
@@ -70,18 +70,8 @@ class _Accumulator:
 
     def add(self, columns: Columns, logit: Floats) -> None:
         label, weight = (columns[name].cpu().numpy().astype(np.float64) for name in ("label", "weight"))
-        self.parts.append(
-            merge_cells(
-                field_value_id=columns["field_value_id"].cpu().numpy().astype(np.int64),
-                cell=np.floor(logit * CELLS_PER_LOGIT).astype(np.int64),
-                weight=weight,
-                response=weight * label,
-                weighted_logit=weight * logit,
-                n_samples=np.ones(len(label), np.int64),
-                n_responses=label.astype(np.int64),
-                n_values=self.n_values,
-            )
-        )
+        ids = columns["field_value_id"].cpu().numpy().astype(np.int64)
+        self.parts.append(count_rows(ids, logit, label, weight, self.n_values))
         if sum(map(len, self.parts)) > _MERGE_AT:
             self.parts = [join_cells(self.parts)]
 
