@@ -5,6 +5,7 @@ SHELL := bash
 
 CONFIG ?= configs/flights.yaml
 TESTS ?= tests
+WORKERS ?= 2
 export PYTHON
 
 help: ## list the targets
@@ -16,8 +17,10 @@ install: ## build .venv from requirements.lock; nothing to do when it is up to d
 run: install ## run all of AdaCalib on the flights of 2013 (or CONFIG=configs/other.yaml)
 	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/adacalib run --config $(CONFIG)
 
-test: install ## run the tests (or TESTS=tests/cells)
-	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/python -m pytest $(TESTS)
+# A file's tests stay in one process: they share what its fixtures have made.
+test: install ## run the tests (or TESTS=tests/cells) in WORKERS=2 processes
+	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && \
+		.venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
 
 check: install ## ruff, ruff format, mypy --strict on adacalib
 	@.venv/bin/ruff check .

@@ -18,11 +18,17 @@ TEST_SETTINGS = """
 # The rows of a test are few.
 spark.driver.memory                                 2g
 # A JVM of minutes gains nothing from the optimising compiler, which takes the cores away from the tests.
-spark.driver.extraJavaOptions                       -XX:TieredStopAtLevel=1
+# The serial collector leaves the other core alone.
+spark.driver.extraJavaOptions                       -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # More than one partition, so that partial aggregates are merged and rows of one group come from several tasks.
 spark.sql.shuffle.partitions                        3
 # Without this the adaptive planner makes one partition of three small ones.
 spark.sql.adaptive.coalescePartitions.enabled       false
+# A query over few rows is over before its code is generated and compiled, or planned anew: two fifths of the CPU time.
+# The fixture as_in_a_run takes these three back.
+spark.sql.codegen.wholeStage                        false
+spark.sql.codegen.factoryMode                       NO_CODEGEN
+spark.sql.adaptive.enabled                          false
 # Plans of finished queries are no use to anybody: the heap stays small over the whole suite.
 spark.ui.retainedJobs                               10
 spark.sql.ui.retainedExecutions                     10
@@ -37,3 +43,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session(SparkConfig(master="local[2]", conf=str(conf)), "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def as_in_a_run(spark: SparkSession) -> Iterator[None]:
+    """Generated code and adaptive plans, which the other tests do without."""
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode", "spark.sql.adaptive.enabled")
+    of_tests = {name: spark.conf.get(name) for name in names}
+    for name, value in zip(names, ("true", "FALLBACK", "true"), strict=True):
+        spark.conf.set(name, value)
+    yield
+    for name, value in of_tests.items():
+        spark.conf.set(name, value)

@@ -30,6 +30,8 @@ from tests.small_runs import (
     write_input,
 )
 
+pytestmark = pytest.mark.usefixtures("as_in_a_run")
+
 N_ROWS = 5000
 KEYED = {"input": {"row_key": "key"}}
 
