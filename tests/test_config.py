@@ -356,8 +356,11 @@ def test_what_the_calibrator_does_leaves_the_generation_as_it_is() -> None:
         assert parse_config(WITH_FEATURES | {"calibrator": calibrator}).describe_generation("9-1") == before
 
 
-def test_the_network_is_wider_where_rows_are_many() -> None:
+def test_the_network_is_larger_where_samples_tell_much() -> None:
     chosen = AuxiliaryConfig()
-    assert chosen.choose_hidden(1_999_999) == (64, 64) and chosen.choose_hidden(2_000_000) == (128, 64)
+    assert chosen.choose_hidden(199_999.0) == (64, 64) and chosen.choose_hidden(200_000.0) == (128, 64)
+    assert chosen.choose_numeric_pieces(199_999.0) == 0 and chosen.choose_numeric_pieces(200_000.0) == 16
+    assert AuxiliaryConfig(numeric_pieces=3).choose_numeric_pieces(0.0) == 3
+    assert AuxiliaryConfig(numeric_pieces=0).choose_numeric_pieces(1e9) == 0
     assert AuxiliaryConfig(hidden=(8,)).choose_hidden(10**9) == (8,)
     assert AuxiliaryConfig(hidden=()).choose_hidden(10**9) == ()  # a linear term

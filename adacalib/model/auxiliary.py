@@ -51,6 +51,7 @@ class AuxiliaryNetwork(nn.Module):
         n_values: field values with an embedding (id 0 included), or None for no embedding.
         takes_logit: whether the calibrated logit is an input (robust mode).
         embedding_share_V: what each value's embedding is multiplied by, in [0, 1]; 1 by default.
+        n_pieces: numbers come in so many pieces besides (`features.encode_in_pieces`); 0 for none.
     """
 
     embedding_share_V: Tensor
@@ -64,6 +65,7 @@ class AuxiliaryNetwork(nn.Module):
         n_values: int | None,
         takes_logit: bool,
         embedding_share_V: Floats | None = None,
+        n_pieces: int = 0,
     ) -> None:
         super().__init__()
         self.hyper_parameters: dict[str, Any] = {
@@ -73,9 +75,10 @@ class AuxiliaryNetwork(nn.Module):
             "hidden": list(hidden),
             "n_values": n_values,
             "takes_logit": takes_logit,
+            "n_pieces": n_pieces,
         }
         self.takes_logit = takes_logit
-        self.encoder = FeatureEncoder(n_numbers, category_counts, embedding_width)
+        self.encoder = FeatureEncoder(n_numbers, category_counts, embedding_width, n_pieces)
         self.value_embedding = None
         if n_values is not None:
             self.value_embedding = nn.Embedding(n_values, embedding_width, padding_idx=0)
@@ -120,7 +123,7 @@ class AuxiliaryNetwork(nn.Module):
 def build_auxiliary(
     settings: AuxiliaryConfig,
     shape: AuxiliaryShape,
-    n_rows: int,
+    information: float,
     n_values: int | None,
     takes_logit: bool,
     embedding_share_V: Floats | None = None,
@@ -128,28 +131,39 @@ def build_auxiliary(
     """The network of a run's configuration.
 
     Args:
-        n_rows: of train ∪ dev.
+        information: of the rows of the fit (`compute_information`); decides how large a network they bear.
         n_values: see `AuxiliaryNetwork`, as for the following ones.
     """
     return AuxiliaryNetwork(
         shape.n_numbers,
         shape.category_counts,
         settings.embedding_width,
-        settings.choose_hidden(n_rows),
+        settings.choose_hidden(information),
         n_values,
         takes_logit,
         embedding_share_V,
+        settings.choose_numeric_pieces(information),
     )
 
 
+def compute_information(weight: Floats, mean_label: float) -> Floats:
+    """n·ȳ·(1 − ȳ), the information of n samples on their level: Σp(1 − p).
+
+    Args:
+        weight: sums of sample weights, n; of any shape.
+        mean_label: ȳ, in (0, 1).
+    """
+    return weight * mean_label * (1 - mean_label)
+
+
 def compute_embedding_share(weight_V: Floats, mean_label: float) -> Floats:
-    """I/(I + EMBEDDING_EVIDENCE) per field value, I = n·ȳ·(1 − ȳ) the information of its n samples on a level.
+    """I/(I + EMBEDDING_EVIDENCE) per field value, I its information (`compute_information`).
 
     Args:
         weight_V: sum of sample weights of each dense id, 0 for id 0.
         mean_label: ȳ, in (0, 1).
     """
-    information_V = weight_V * mean_label * (1 - mean_label)
+    information_V = compute_information(weight_V, mean_label)
     return information_V / (information_V + EMBEDDING_EVIDENCE)
 
 

@@ -31,6 +31,7 @@ from adacalib.model.auxiliary import (
     AuxiliaryShape,
     build_auxiliary,
     compute_embedding_share,
+    compute_information,
     sum_cross_entropy,
 )
 from adacalib.model.calibrator import Calibrator
@@ -141,11 +142,11 @@ def train_neucalib(
         StreamError: there are no rows to train on, or some did not arrive.
     """
     bounds = compute_bin_bounds(pool_values(cells), N_BINS)
-    curve, n_rows = fit_global_curve(cells), rows.rows + held_out.rows
+    curve = fit_global_curve(cells)
 
     def build() -> NeuCalib:
         torch.manual_seed(config.seed)
-        return NeuCalib(bounds, curve, _build_auxiliary(config, cells, shape, n_rows)).to(ranks.device)
+        return NeuCalib(bounds, curve, _build_auxiliary(config, cells, shape)).to(ranks.device)
 
     module = build()
     plan = _plan(config, module.auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
@@ -164,16 +165,15 @@ def train_neucalib(
     }
 
 
-def _build_auxiliary(
-    config: RunConfig, cells: LogitCells, shape: AuxiliaryShape, n_rows: int
-) -> AuxiliaryNetwork | None:
+def _build_auxiliary(config: RunConfig, cells: LogitCells, shape: AuxiliaryShape) -> AuxiliaryNetwork | None:
     if not config.has_auxiliary_network:
         return None
     settings = config.calibrator.auxiliary
     n_values = None if settings.field_value_embedding == "off" else cells.n_values
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     share_V = compute_embedding_share(cells.sum_by_value(cells.weight), mean_label)
-    return build_auxiliary(settings, shape, n_rows, n_values, False, share_V)
+    information = float(compute_information(cells.weight.sum(), mean_label))
+    return build_auxiliary(settings, shape, information, n_values, False, share_V)
 
 
 def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork | None, n_rows: int, keeps_best_epoch: bool) -> TrainingPlan:

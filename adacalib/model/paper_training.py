@@ -8,7 +8,7 @@ from typing import Any
 
 from adacalib.cells.candidate_bins import CandidateBins
 from adacalib.config import RunConfig
-from adacalib.model.auxiliary import AuxiliaryShape, build_auxiliary
+from adacalib.model.auxiliary import AuxiliaryShape, build_auxiliary, compute_information
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.paper import PaperCalibrator, compute_paper_loss
@@ -31,7 +31,9 @@ def train_paper(
     if config.has_auxiliary_network:
         settings = config.calibrator.auxiliary
         n_values = None if settings.field_value_embedding == "off" else len(bins.weight_VCK)
-        auxiliary = build_auxiliary(settings, shape, rows.rows, n_values, takes_logit=False)
+        weight, response = (sums[0, 0].sum() for sums in (bins.weight_VCK, bins.response_VCK))  # the global row
+        information = float(compute_information(weight, response / weight))
+        auxiliary = build_auxiliary(settings, shape, information, n_values, takes_logit=False)
     weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     module = PaperCalibrator(bins, weight_V, config.calibrator, auxiliary).to(ranks.device)
     plan = _plan(config, bins, rows.rows, () if auxiliary is None else auxiliary.columns)

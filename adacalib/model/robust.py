@@ -27,6 +27,7 @@ from adacalib.model.auxiliary import (
     AuxiliaryShape,
     build_auxiliary,
     compute_embedding_share,
+    compute_information,
     sum_cross_entropy,
 )
 from adacalib.model.calibrator import Calibrator
@@ -103,7 +104,7 @@ def train_robust(
     if held_out.rows == 0:
         if ranks.is_first:
             log.warning("%s: %s", held_out.name, NO_HELD_OUT_ROWS)
-        auxiliary = _build_auxiliary(config, fit, shape, rows.rows, has_embedding=False)
+        auxiliary = _build_auxiliary(config, fit, shape, has_embedding=False)
         calibrator = _re_level(config, fit, auxiliary, rows, held_out, ranks)
         return calibrator, {"field_value_embedding": False, "chosen_epoch": 0, "auxiliary_note": NO_HELD_OUT_ROWS}
     wanted = config.calibrator.auxiliary.field_value_embedding
@@ -168,14 +169,14 @@ def _find_parent_levels(fit: FieldFit) -> Floats | None:
     return fit.parent_level_P if len(fit.parent_level_P) > 1 else None
 
 
-def _build_auxiliary(
-    config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, n_rows: int, has_embedding: bool
-) -> AuxiliaryNetwork:
+def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, has_embedding: bool) -> AuxiliaryNetwork:
     # seeded here: what ran before in this process (another variant, or nothing in a resumed run) leaves no trace
     torch.manual_seed(config.seed)
     n_values = len(fit.level_V) if has_embedding else None
-    share_V = compute_embedding_share(fit.weight_V, float(expit(fit.mean_logit)))
-    return build_auxiliary(config.calibrator.auxiliary, shape, n_rows, n_values, True, share_V)
+    mean_label = float(expit(fit.mean_logit))
+    share_V = compute_embedding_share(fit.weight_V, mean_label)
+    information = float(compute_information(fit.weight_V.sum(), mean_label))
+    return build_auxiliary(config.calibrator.auxiliary, shape, information, n_values, True, share_V)
 
 
 def _train_variant(
@@ -208,7 +209,7 @@ def _prepare(
     has_embedding: bool,
 ) -> tuple[OutOfFoldCalibrator, TrainingPlan]:
     """A network at its start, in what it is trained in, and the plan of its training."""
-    auxiliary = _build_auxiliary(config, fit, shape, rows.rows + held_out.rows, has_embedding)
+    auxiliary = _build_auxiliary(config, fit, shape, has_embedding)
     folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
     module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
     return module, _plan(config, auxiliary, rows.rows, has_embedding)

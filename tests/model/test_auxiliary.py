@@ -18,6 +18,7 @@ from adacalib.model.auxiliary import (
     AuxiliaryShape,
     build_auxiliary,
     compute_embedding_share,
+    compute_information,
     sum_cross_entropy,
 )
 from adacalib.model.checkpoint import load_artifact, publish_artifact
@@ -108,8 +109,10 @@ def test_columns_are_those_it_reads(n_numbers: int, counts: list[int], columns: 
     assert network({name: batch[name] for name in columns}, nothing.long(), nothing).shape == (7,)
 
 
-def test_hyper_parameters_build_the_same_network() -> None:
-    network = make_network()
+@pytest.mark.parametrize("n_pieces", [0, 3])
+def test_hyper_parameters_build_the_same_network(n_pieces: int) -> None:
+    torch.manual_seed(0)
+    network = AuxiliaryNetwork(2, [3], 4, [6, 5], 5, True, SHARE, n_pieces)
     train_a_little(network)
     again = AuxiliaryNetwork(**network.hyper_parameters)
     again.load_state_dict(network.state_dict())
@@ -182,6 +185,19 @@ def test_without_embedding_there_is_no_share() -> None:
     network = make_network(n_values=None, share_V=SHARE)
     assert network.value_embedding is None
     assert not [name for name in network.state_dict() if "embedding_share" in name]
+
+
+def test_information_by_hand() -> None:
+    # 1,000 samples at a rate of 1/10: 1000 · .1 · .9; a label and its opposite say as much
+    assert compute_information(np.array(1000.0), 0.1) == pytest.approx(90)
+    assert compute_information(np.array(1000.0), 0.9) == pytest.approx(90)
+
+
+def test_build_auxiliary_is_as_large_as_the_samples_bear() -> None:
+    few, many = (build_auxiliary(AuxiliaryConfig(), AuxiliaryShape(2, (3,)), i, None, True) for i in (1e5, 1e6))
+    assert (few.hyper_parameters["hidden"], few.hyper_parameters["n_pieces"]) == ([64, 64], 0)
+    assert (many.hyper_parameters["hidden"], many.hyper_parameters["n_pieces"]) == ([128, 64], 16)
+    assert few.encoder.width == 2 + 16 and many.encoder.width == 2 * 17 + 16
 
 
 def test_build_auxiliary_hands_the_share_on() -> None:

@@ -12,13 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adacalib.config import RunConfig
 from adacalib.manifest import TableMissing
 from adacalib.model.checkpoint import ArtifactError, fingerprint, load_artifact, publish_artifact
-from adacalib.model.features import EMBEDDING_START, FeatureEncoder
 from adacalib.model.predictor import Predictor, build_predictor, compute_log_loss, load_predictor
 from adacalib.model.row_files import StreamError
 from jobs import train_predictor
@@ -28,55 +25,6 @@ from tests.model.toy_training import toy_config, write_config
 def predict(predictor: Predictor, numbers: torch.Tensor | None, ids: torch.Tensor | None) -> torch.Tensor:
     with torch.no_grad():
         return predictor(numbers, ids)
-
-
-def test_features_by_hand() -> None:
-    # One number, one category of 2 ids with embeddings (1, 2) and (3, 4): number first, then the id's embedding.
-    encoder = FeatureEncoder(1, [2], embedding_width=2)
-    encoder.embeddings[0].weight.data = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    encoded = encoder(torch.tensor([[0.5], [-0.5]]), torch.tensor([[1], [0]], dtype=torch.int32))
-    assert encoded.tolist() == [[0.5, 3, 4], [-0.5, 1, 2]]
-    assert encoder.width == 3
-
-
-@settings(max_examples=20, deadline=None)
-@given(n_numbers=st.integers(0, 3), counts=st.lists(st.integers(1, 4), max_size=3), n_rows=st.integers(0, 4))
-def test_any_mix_of_features_works(n_numbers: int, counts: list[int], n_rows: int) -> None:
-    encoder = FeatureEncoder(n_numbers, counts, embedding_width=2)
-    assert encoder.width == n_numbers + 2 * len(counts)
-    if encoder.width == 0:
-        with pytest.raises(ValueError, match="there are no features to encode"):
-            encoder(None, None)
-        return
-    numbers = torch.randn(n_rows, n_numbers) if n_numbers else None
-    ids = torch.stack([torch.randint(count, (n_rows,)) for count in counts], dim=1) if counts else None
-    assert encoder(numbers, ids).shape == (n_rows, encoder.width)
-
-
-def test_embeddings_start_small() -> None:
-    torch.manual_seed(4)
-    encoder = FeatureEncoder(1, [400, 900], 16)
-    for embedding in encoder.embeddings:
-        weights = embedding.weight.detach()
-        assert weights.std().item() == pytest.approx(EMBEDDING_START, rel=0.05)
-        assert abs(weights.mean().item()) < 0.01
-        assert embedding.weight.requires_grad
-    assert EMBEDDING_START == 0.1
-
-
-def test_ids_out_of_range_and_arrays_of_another_width() -> None:
-    encoder = FeatureEncoder(1, [3, 2], embedding_width=2)
-    numbers = torch.zeros(2, 1)
-    with pytest.raises(ValueError, match=r"categorical feature 1: ids from 0 to 2, expected 0 to 1; encode the table"):
-        encoder(numbers, torch.tensor([[2, 0], [0, 2]]))
-    with pytest.raises(ValueError, match="categorical feature 0: ids from -1 to 0"):
-        encoder(numbers, torch.tensor([[-1, 0], [0, 0]]))
-    with pytest.raises(ValueError, match=r"category ids: expected 2 per sample, found \(2, 1\)"):
-        encoder(numbers, torch.zeros(2, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match="numbers: expected 1 per sample, found none"):
-        encoder(None, torch.zeros(2, 2, dtype=torch.long))
-    with pytest.raises(ValueError, match="there is at least id 0 in each"):
-        FeatureEncoder(1, [0], embedding_width=2)
 
 
 def forward_oracle(state: dict[str, Any], numbers: Any, ids: Any) -> Any:

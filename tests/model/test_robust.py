@@ -197,7 +197,7 @@ def test_where_the_latest_days_are_held_out_the_network_is_trained_on_them_too(
     assert told["chosen_epoch"] == told_again["chosen_epoch"] > 0
     assert told["held_out_losses"] == told_again["held_out_losses"]
     assert (told["trained_on_all_rows"], told_again["trained_on_all_rows"]) == (False, True)
-    auxiliary = robust._build_auxiliary(config, fit, SHAPE, 1, False)
+    auxiliary = robust._build_auxiliary(config, fit, SHAPE, False)
     module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, auxiliary)
     plan = robust._plan(config, auxiliary, rows.rows, False)
     plan = replace(plan, epochs=told["chosen_epoch"], keeps="last_epoch", patience=None, checkpoints=tmp_path / "own")
