@@ -191,6 +191,15 @@ def compare(
 def ablate(
     config: ConfigPath,
     seeds: Seeds = 5,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="ROW",
+            help="Run this row, by its name in ablate.json (robust_no_slope), and the full calibrator of its mode; may "
+            "be repeated.",
+        ),
+    ] = None,
     overrides: Overrides = None,
     resume: Finished = False,
     verbose: Verbose = False,
@@ -204,7 +213,8 @@ def ablate(
         _start_logging()
         from jobs import ablate as job
 
-        for table in make_ablation_tables(job.run(_read(config, overrides), seeds, out, resume=resume)):
+        document = job.run(_read(config, overrides), seeds, out, only=only or (), resume=resume)
+        for table in make_ablation_tables(document):
             out.print(table)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from adacalib import io
 from adacalib.cells.seeds import compare_pair
-from adacalib.config import CalibratorConfig, RunConfig
+from adacalib.config import CalibratorConfig, ConfigError, RunConfig
 from adacalib.report.comparison import draw_ablation, render_ablation
 from jobs.compare import LEVELS, METRICS
 from jobs.experiments import Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
@@ -24,11 +24,21 @@ FULL = {"paper": "paper_full", "robust": "robust_full"}
 """The row that the others of a mode are held against."""
 
 
-def run(config: RunConfig, n_seeds: int, console: Console, *, resume: bool = False) -> dict[str, Any]:
-    """Runs the ablation, writes its files and gives the document of ablate.json."""
-    variants = list_variants(config)
+def run(
+    config: RunConfig, n_seeds: int, console: Console, *, only: Sequence[str] = (), resume: bool = False
+) -> dict[str, Any]:
+    """Runs the ablation, writes its files and gives the document of ablate.json.
+
+    Args:
+        only: see `pick_variants`.
+
+    Raises:
+        ConfigError: a row of `only` does not exist.
+    """
+    variants = pick_variants(list_variants(config), only)
     results = run_seeds(config, variants, {}, n_seeds=n_seeds, folder="ablate", resume=resume, console=console)
     document = summarise(config, results, {name: variant.label for name, variant in variants.items()})
+    document["only"] = list(only)
     for key, told in {"pooled_share": "pooled_share", "embedding_kept": "field_value_embedding"}.items():
         document[key] = _read_training(config, variants, document["seeds"], told)
     io.write_json(config.run_dir / "ablate.json", document)
@@ -52,6 +62,18 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
     if config.parent is not None:
         robust["robust_no_parent"] = Variant("− parents", full | {"value_parent": False})
     return rows | {name: row for name, row in robust.items() if name == FULL["robust"] or row.calibrator != full}
+
+
+def pick_variants(variants: Mapping[str, Variant], only: Sequence[str]) -> dict[str, Variant]:
+    """The rows named and the full calibrators of their modes; all rows where none is named.
+
+    Raises:
+        ConfigError: there is no such row; the message lists those that there are.
+    """
+    if unknown := [name for name in only if name not in variants]:
+        raise ConfigError(f"--only {', '.join(unknown)}: no such row here; there are {', '.join(variants)}")
+    wanted = {*only, *(FULL[name.split("_")[0]] for name in only)} or set(variants)
+    return {name: variant for name, variant in variants.items() if name in wanted}
 
 
 def _list_paper_rows(shared: dict[str, Any], has_network: bool) -> dict[str, Variant]:

@@ -212,11 +212,22 @@ def test_evidence_takes_seeds_overrides_and_resume_and_prints_both_tables(
     result = call(command, "--config", path, "--seeds", "3", "--set", "seed=11", "--resume")
     assert result.exit_code == 0, result.stderr
     (((config, seeds, console), keywords),) = stand_in.asked
-    assert (config.seed, seeds, keywords) == (11, 3, {"resume": True})
+    all_rows = {"only": ()} if command == "ablate" else {}
+    assert (config.seed, seeds, keywords) == (11, 3, {"resume": True} | all_rows)
     assert console is cli.out
     assert row in result.stdout and "Field-AUC" in result.stdout and "LogLoss" in result.stdout
     call(command, "--config", path)
-    assert (stand_in.asked[1][0][1], stand_in.asked[1][1]) == (5, {"resume": False})
+    assert (stand_in.asked[1][0][1], stand_in.asked[1][1]) == (5, {"resume": False} | all_rows)
+
+
+def test_ablate_can_be_asked_for_single_rows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = Job(make_ablation(3))
+    monkeypatch.setattr(ablate, "run", stand_in)
+    assert call("ablate", "--config", path, "--only", "paper_full", "--only", "robust_no_slope").exit_code == 0
+    assert stand_in.asked[0][1]["only"] == ["paper_full", "robust_no_slope"]
+    monkeypatch.undo()
+    wrong = call("ablate", "--config", path, "--only", "no_slope")
+    assert wrong.exit_code == 2 and "--only no_slope: no such row here; there are paper_full" in wrong.stderr
 
 
 @pytest.mark.parametrize("command", EVIDENCE)

@@ -12,12 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from adacalib.cells.functions import interpolate
-from adacalib.config import RunConfig
+from adacalib.config import ConfigError, RunConfig
 from adacalib.model.calibrator import functions_of
 from adacalib.model.unified import load_model
 from jobs import ablate, experiments
 from jobs.compare import METRICS
-from jobs.experiments import Variant
 from tests.jobs.small_experiments import experiment_config, keep_session, make_console, train_in_process
 from tests.small_runs import draw_world, write_input
 
@@ -174,11 +173,7 @@ def test_a_variant_of_an_earlier_ablation_is_not_read(
     ablation: tuple[RunConfig, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, document = ablation
-    few = {
-        name: Variant(document["labels"][name], ablate.list_variants(config)[name].calibrator)
-        for name in ("paper_full", "robust_full")
-    }
-    monkeypatch.setattr(ablate, "list_variants", lambda config: few)
+    few = {name: ablate.list_variants(config)[name] for name in ("robust_full", "robust_no_slope")}
 
     def take_few(*_: Any) -> dict[str, Any]:
         result = json.loads((config.run_dir / "ablate" / "seed_7" / "result.json").read_text())
@@ -187,9 +182,21 @@ def test_a_variant_of_an_earlier_ablation_is_not_read(
 
     monkeypatch.setattr(experiments, "_run_seed", take_few)
     monkeypatch.setattr(experiments.io, "write_json", lambda path, document: None)
-    again = ablate.run(config, 1, make_console())
+    again = ablate.run(config, 1, make_console(), only=["robust_no_slope"])
     assert list(again["labels"]) == ["uncalibrated", *few]
-    assert list(again["pooled_share"]) == ["robust_full"]
+    assert list(again["pooled_share"]) == list(few)
+    assert (document["only"], again["only"]) == ([], ["robust_no_slope"])
+    assert again["p_value_log_loss"] == {name: document["p_value_log_loss"][name] for name in few}
+
+
+def test_rows_named_come_with_the_full_calibrator_of_their_mode(tmp_path: Path) -> None:
+    variants = ablate.list_variants(experiment_config(tmp_path))
+    assert ablate.pick_variants(variants, []) == variants
+    picked = ablate.pick_variants(variants, ["robust_residual", "paper_fixed_bins"])
+    assert list(picked) == ["paper_full", "paper_fixed_bins", "robust_full", "robust_residual"]  # in the table's order
+    assert list(ablate.pick_variants(variants, ["robust_full"])) == ["robust_full"]
+    with pytest.raises(ConfigError, match=r"--only robust_no_drift: no such row here; there are paper_full, .*on$"):
+        ablate.pick_variants(variants, ["robust_full", "robust_no_drift"])
 
 
 def test_differences_are_paired_with_the_full_calibrator_of_the_mode() -> None:

@@ -202,6 +202,7 @@ def make_ablation(n_seeds: int = 3) -> dict[str, Any]:
     return {
         "name": "small",
         "field": "shop",
+        "only": [],
         "seeds": list(range(7, 7 + n_seeds)),
         "n_test": 1000,
         "n_fit": 4000,
