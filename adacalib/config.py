@@ -259,7 +259,6 @@ SWITCH_MODES = {
     "bin_shrinkage": ("robust",),
     "residual_network": ("robust",),
     "do_no_harm": ("robust",),
-    "drift_evidence": ("robust",),
     "value_parent": ("robust",),
     "hard_monotone": ("robust",),
     "re_level": ("robust", "isotonic_offset"),
@@ -293,9 +292,6 @@ class CalibratorConfig(_Section):
     bin_shrinkage: bool = Field(True, description="shrunken shift per bin")
     residual_network: bool = Field(False, description="network on the posteriors that moves the knots")
     re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")
-    drift_evidence: bool = Field(
-        True, description="dated rows: what of a value's past does not last from week to week counts less for its level"
-    )
     hard_monotone: bool = Field(True, description="false: knots may fall where the bins say so")
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
     seed: int | None = Field(

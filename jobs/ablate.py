@@ -57,8 +57,6 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
     rows = _list_paper_rows(shared, config.has_auxiliary_network)
     full = own.model_dump(mode="json")
     robust = _list_robust_rows(full, config.has_auxiliary_network)
-    if config.input.date is not None:
-        robust["robust_no_drift"] = Variant("− drift evidence", full | {"drift_evidence": False})
     if config.parent is not None:
         robust["robust_no_parent"] = Variant("− parents", full | {"value_parent": False})
     return rows | {name: row for name, row in robust.items() if name == FULL["robust"] or row.calibrator != full}

@@ -9,16 +9,9 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError
-from adacalib.cells.drift_evidence import (
-    DriftEvidence,
-    DriftEvidenceError,
-    fit_drifting_effects,
-    split_by_time_block,
-)
 from adacalib.cells.functions import BinFunctions
-from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
-from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, SideInformation, choose_without_harm, fit_robust
+from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
 from adacalib.cells.thinning import split_cells
 from adacalib.cells.time_periods import Columns, split_by_time
 
@@ -71,7 +64,6 @@ class RobustSwitches:
     value_shape: bool = True
     bin_shrinkage: bool = True
     hard_monotone: bool = True
-    drift_evidence: bool = True
     do_no_harm: bool = True
 
     def parts(self) -> RobustParts:
@@ -141,12 +133,12 @@ def fit_field_part(
     if choice is not None and choice.chosen == "global_curve":
         switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
     parts = switches.parts()
-    known = SideInformation(parent_V, _find_drift(columns, cells, switches))
-    full = fit_robust(cells, bounds, known=known, **parts)
+    full = fit_robust(cells, bounds, parent_V=parent_V, **parts)
+    others = [leave_fold_out(folds, fold) for fold in range(len(folds))]
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     return FieldFit(
         functions=full.functions,
-        fold_functions=_fit_folds(columns, folds, bounds, switches, known),
+        fold_functions=tuple(fit_robust(other, bounds, parent_V=parent_V, **parts).functions for other in others),
         level_V=full.effects.level_V - full.parent_level_V,
         parent_level_P=full.parent_level_P,
         weight_V=cells.sum_by_value(cells.weight),
@@ -160,27 +152,6 @@ def fit_field_part(
             "held_out_loss_robust": None if choice is None else choice.loss_robust,
         },
     )
-
-
-def _fit_folds(
-    columns: Columns, folds: Sequence[LogitCells], bounds: BinBounds, switches: RobustSwitches, known: SideInformation
-) -> tuple[BinFunctions, ...]:
-    """Functions of each fold from the cells of the others.
-
-    Their drift comes from these too. Only where folds were dealt from cells, which have no days any more, is it that of
-    all cells.
-    """
-    n_samples = np.bincount(columns["fold"], weights=columns["n_samples"])
-    are_the_tables = n_samples.tolist() == [int(cells.n_samples.sum()) for cells in folds]
-    functions = []
-    for fold in range(len(folds)):
-        other, drift = leave_fold_out(folds, fold), known.drift
-        if drift is not None and are_the_tables:
-            rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
-            drift = _find_drift(rest, other, switches)
-        fitted = fit_robust(other, bounds, known=replace(known, drift=drift), **switches.parts())
-        functions.append(fitted.functions)
-    return tuple(functions)
 
 
 def _choose(
@@ -198,20 +169,6 @@ def _choose(
     n_bins = bounds.bin_bounds_VJ.shape[1] - 1
     by_time = split_by_time(columns, 1 - HELD_OUT_SHARE) if "date" in columns else None
     if by_time is None:
-        return choose_without_harm(cells, n_bins, seed=seed, known=SideInformation(parent_V), **parts)
+        return choose_without_harm(cells, n_bins, seed=seed, parent_V=parent_V, **parts)
     early, late = (cells_from_columns(part, cells.n_values) for part in by_time)
-    known = SideInformation(parent_V, _find_drift(by_time[0], early, switches))
-    return choose_without_harm(early, n_bins, seed=seed, later=late, known=known, **parts)
-
-
-def _find_drift(columns: Columns, cells: LogitCells, switches: RobustSwitches) -> DriftEvidence | None:
-    """What the days of the cells say about drift; None without levels, without dates, or on too few days to tell."""
-    if not (switches.drift_evidence and switches.value_level and "date" in columns):
-        return None
-    blocks = split_by_time_block(columns, columns["date"], cells.n_values)
-    try:
-        return fit_drifting_effects(
-            blocks, fit_global_curve(cells), slope=switches.value_slope, shape=switches.value_shape
-        )[1]
-    except DriftEvidenceError:
-        return None
+    return choose_without_harm(early, n_bins, seed=seed, later=late, parent_V=parent_V, **parts)

@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 
 from adacalib.cells.bin_bounds import BinBounds, compute_bin_bounds
-from adacalib.cells.drift_evidence import DriftEvidence, discount_cells, fit_discounted_effects
 from adacalib.cells.functions import BinFunctions, build_functions, interpolate
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
 from adacalib.cells.hierarchy import fit_hierarchical_effects
@@ -23,19 +22,6 @@ _LEAST_FALL = 1e-9
 
 
 @dataclass(frozen=True)
-class SideInformation:
-    """What is known of the field values besides their cells.
-
-    Attributes:
-        parent_V: dense id of each field value's parent, 0 for none (step 10); None where the field has no parent field.
-        drift: how much of the cells' evidence counts (step 9); None without dates.
-    """
-
-    parent_V: Ints | None = None
-    drift: DriftEvidence | None = None
-
-
-@dataclass(frozen=True)
 class RobustFit:
     """The fit of steps 1 to 3.
 
@@ -46,7 +32,7 @@ class RobustFit:
         parent_level_P: level of each parent, log-odds, parent 0 (none) 0; that one alone without parents.
         functions: what serving needs.
         diagnostics: plain numbers: tau_level, tau_slope, tau_shape (of all bends together; None without them),
-            tau_parent (None without parents), delta (None without dates), bin_strength (None without bin shifts),
+            tau_parent (None without parents), bin_strength (None without bin shifts),
             n_curve_knots, pooled_share (field values, id 0 included, whose knots fell somewhere: pooled with
             hard_monotone).
     """
@@ -83,7 +69,7 @@ def fit_robust(
     value_shape: bool = True,
     bin_shrinkage: bool = True,
     hard_monotone: bool = True,
-    known: SideInformation = SideInformation(),
+    parent_V: Ints | None = None,
 ) -> RobustFit:
     """Fits global curve, value effects and knots.
 
@@ -97,15 +83,17 @@ def fit_robust(
         value_shape: empirical-Bayes bends per field value, smooth, where bin shifts are free in every bin.
         bin_shrinkage: shrunken shift per bin; without it a knot is η at its bound.
         hard_monotone: without it knots stay as they are, and a function may fall where its bins say so.
-        known: parents and drift of the field values.
+        parent_V: dense id of each field value's parent, 0 for none (step 10); None where the field has no parent field.
 
     Raises:
         NoCellsError: there are no cells.
     """
     curve = fit_global_curve(cells)
     curve_logit = curve.evaluate(cells.logit)
-    effects, parent_level_P, tau_parent = _fit_effects(cells, curve_logit, value_level, value_slope, value_shape, known)
-    has_parents = len(parent_level_P) > 1
+    effects, parent_level_P, tau_parent = _fit_effects(
+        cells, curve_logit, value_level, value_slope, value_shape, parent_V
+    )
+    has_parents = parent_V is not None and len(parent_level_P) > 1
     knots_VJ = effects.apply(np.arange(cells.n_values)[:, None], curve.evaluate(bounds.filled_VJ))
     strength = None
     if bin_shrinkage:
@@ -116,13 +104,12 @@ def fit_robust(
     return RobustFit(
         curve=curve,
         effects=effects,
-        parent_level_V=parent_level_P[known.parent_V] if has_parents else np.zeros(cells.n_values),
+        parent_level_V=parent_level_P[parent_V] if has_parents else np.zeros(cells.n_values),
         parent_level_P=parent_level_P,
         functions=build_functions(bounds, make_monotone(knots_VJ, bounds) if hard_monotone else knots_VJ),
         diagnostics={
             "tau_level": effects.tau_level,
             "tau_parent": tau_parent,
-            "delta": None if known.drift is None else known.drift.delta,
             "tau_slope": effects.tau_slope,
             "tau_shape": float(np.sqrt(np.sum(np.square(effects.tau_shape)))) if effects.tau_shape else None,
             "bin_strength": strength,
@@ -133,25 +120,13 @@ def fit_robust(
 
 
 def _fit_effects(
-    cells: LogitCells, curve_logit: Floats, level: bool, slope: bool, shape: bool, known: SideInformation
+    cells: LogitCells, curve_logit: Floats, level: bool, slope: bool, shape: bool, parent_V: Ints | None
 ) -> tuple[ValueEffects, Floats, float | None]:
-    """(effects, level of each parent, τ of the parents): steps 2, 9 and 10.
-
-    Evidence is discounted for the effects; what is known of the shape inside does not age like them, so bins are
-    shifted on the cells as they are. With parents, both τ of the levels come from the discounted cells; without, τ is
-    what lasts.
-    """
-    no_parents: Floats = np.zeros(1)
-    if not level:
-        return fit_value_effects(cells, curve_logit, level=False, slope=slope, shape=shape), no_parents, None
-    if known.parent_V is not None:
-        counted = cells if known.drift is None else discount_cells(cells, known.drift.kappa_V)
-        found = fit_hierarchical_effects(counted, curve_logit, known.parent_V, slope=slope, shape=shape)
-        return found.effects, found.parent_level_P, found.tau_parent
-    effects = fit_value_effects(cells, curve_logit, slope=slope, shape=shape)
-    if known.drift is not None:
-        effects = fit_discounted_effects(cells, curve_logit, effects, known.drift)
-    return effects, no_parents, None
+    """(effects, level of each parent, τ of the parents): steps 2 and 10."""
+    if not level or parent_V is None:
+        return fit_value_effects(cells, curve_logit, level=level, slope=slope, shape=shape), np.zeros(1), None
+    found = fit_hierarchical_effects(cells, curve_logit, parent_V, slope=slope, shape=shape)
+    return found.effects, found.parent_level_P, found.tau_parent
 
 
 def choose_without_harm(
@@ -165,7 +140,7 @@ def choose_without_harm(
     value_shape: bool = True,
     bin_shrinkage: bool = True,
     hard_monotone: bool = True,
-    known: SideInformation = SideInformation(),
+    parent_V: Ints | None = None,
 ) -> HarmChoice:
     """Chooses between the global curve and robust mode by mean held-out log-loss (algorithm.md step 8).
 
@@ -179,7 +154,7 @@ def choose_without_harm(
         value_shape: see `fit_robust`.
         bin_shrinkage: see `fit_robust`.
         hard_monotone: see `fit_robust`.
-        known: of the cells that are fitted here, the held-out ones aside.
+        parent_V: see `fit_robust`.
     """
     fitted, held_out = (
         split_cells(cells, (1 - HELD_OUT_SHARE, HELD_OUT_SHARE), seed) if later is None else (cells, later)
@@ -196,7 +171,7 @@ def choose_without_harm(
         value_shape=value_shape,
         bin_shrinkage=bin_shrinkage,
         hard_monotone=hard_monotone,
-        known=known,
+        parent_V=parent_V,
     )
     losses = [
         compute_log_loss(held_out, interpolate(fit.functions, held_out.field_value_id, held_out.logit))

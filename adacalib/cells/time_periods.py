@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adacalib.cells.drift_evidence import assign_time_blocks
 from adacalib.cells.logit_cells import Ints
 from adacalib.cells.robust import HELD_OUT_SHARE
 
@@ -32,25 +31,14 @@ def split_by_time(columns: Columns, share: float) -> tuple[Columns, Columns] | N
 def find_period_starts(columns: Columns) -> Ints:
     """First days of the periods whose days the fit of the field part never tells apart, ascending.
 
-    It tells days apart by the split by time of step 8 and by the time blocks of step 9, which are those of all cells,
-    of the early ones, and of all folds but one. With each period as one day these splits and blocks stay as they are:
-    a block is decided by a day's mid-rank, and that of a period lies between those of its first and its last day. At
-    most 6 blocks of each make at most 6 · (2 + folds) + 1 periods, however many days there are.
+    It tells the earlier days from the later ones that step 8 holds out, and no others: two periods, one where there is
+    a single day, none without rows. With each period as one day that split stays as it is.
 
     Args:
-        columns: date (days as integers), fold and sum_weight of one field, in rows of any number per day and fold; no
-            rows, no periods.
+        columns: date (days as integers) and sum_weight of one field, in rows of any number per day.
     """
-    by_time = split_by_time(columns, 1 - HELD_OUT_SHARE)
-    folds = np.unique(columns["fold"])
-    parts = [columns, *(by_time or ())[:1]]
-    if len(folds) > 1:
-        parts += [{n: v[columns["fold"] != fold] for n, v in columns.items()} for fold in folds]
-    starts = [] if by_time is None else [by_time[1]["date"].min()]
-    for part in parts if len(folds) else ():
-        block = assign_time_blocks(part["date"], part["sum_weight"])
-        starts += [part["date"][block == b].min() for b in range(int(block.max()) + 1)]
-    return np.unique(np.array(starts, np.int64))
+    parts = split_by_time(columns, 1 - HELD_OUT_SHARE) or (columns,)
+    return np.array([part["date"].min() for part in parts if len(part["date"])], np.int64)
 
 
 def merge_days(day: Ints, period_starts: Ints) -> Ints:

@@ -150,7 +150,6 @@ def _fit_on_every_rank(
         settings.value_shape,
         settings.bin_shrinkage,
         settings.hard_monotone,
-        settings.drift_evidence,
         settings.do_no_harm,
     )
     is_robust = settings.mode == "robust"

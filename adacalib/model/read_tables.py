@@ -40,7 +40,7 @@ def read_cells(table: Path, field: str) -> Columns:
     Raises:
         StreamError: the table is missing, incomplete or without files.
     """
-    days = _to_columns(_add_up(table, field, ("date", "fold"), ("sum_weight",)))
+    days = _to_columns(_add_up(table, field, ("date",), ("sum_weight",)))
     starts = find_period_starts(days) if "date" in days else None
     return _to_columns(_add_up(table, field, _CELL_KEYS, _CELL_SUMS, starts))
 

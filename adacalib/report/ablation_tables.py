@@ -23,7 +23,7 @@ FULL = {"paper": "paper_full", "robust": "robust_full"}
 """Mode → the row that its other rows are held against."""
 
 _TAKEN_ALONG = {
-    "robust_no_level": "Without levels the re-level is one intercept for all field values, and drift evidence is off.",
+    "robust_no_level": "Without levels the re-level is one intercept for all field values.",
     "robust_no_bin_shift": "Without bin shifts there is no shrinkage either: knots lie on the value's moved curve.",
 }
 """Row → what else goes with the part that it takes out."""

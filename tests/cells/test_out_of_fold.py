@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
-from adacalib.cells.drift_evidence import fit_drifting_effects
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
-from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.logit_cells import cells_from_columns, join_cells
 from adacalib.cells.out_of_fold import (
     N_DEALT_FOLDS,
@@ -15,7 +13,7 @@ from adacalib.cells.out_of_fold import (
     fit_field_part,
     leave_fold_out,
 )
-from adacalib.cells.robust import SideInformation, fit_robust
+from adacalib.cells.robust import fit_robust
 from tests.cells.small_world import draw_rows
 
 N_VALUES = 9
@@ -170,70 +168,6 @@ def turn_labels(columns, turned):
     }
 
 
-@pytest.mark.parametrize("fold", range(4))
-def test_labels_of_a_fold_do_not_reach_its_own_functions_through_the_days(fold):
-    columns = make_columns(6000, n_days=12)
-    early = (columns["date"] < 6) & (columns["field_value_id"] <= 2)
-    columns = turn_labels(columns, early)  # the first two values drift, so that days count
-    before, after = fit(columns), fit(turn_labels(columns, columns["fold"] == fold))
-    assert before.diagnostics["delta"] > 0.1
-    assert_equal_functions(after.fold_functions[fold], before.fold_functions[fold])
-
-
-def test_days_discount_the_levels_of_the_full_fit_and_of_each_fold():
-    columns = make_columns(8000, n_days=12)
-    columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
-    found = fit(columns)
-    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-
-    def expect(own):
-        cells = cells_from_columns(own, N_VALUES)
-        blocks = [  # 12 days of about equal weight: two to a block
-            cells_from_columns({n: v[own["date"] // 2 == b] for n, v in own.items()}, N_VALUES) for b in range(6)
-        ]
-        drift = fit_drifting_effects(blocks, fit_global_curve(cells), shape=True)[1]
-        return fit_robust(cells, bounds, known=SideInformation(drift=drift)), drift
-
-    whole, drift = expect(columns)
-    assert found.diagnostics["delta"] == pytest.approx(drift.delta) and drift.kappa_V[1] < 0.5
-    np.testing.assert_allclose(found.functions.knots_RJ, whole.functions.knots_RJ, atol=1e-6)
-    np.testing.assert_allclose(found.level_V, whole.effects.level_V, atol=1e-6)
-    for fold in range(4):
-        rest, _ = expect({name: values[columns["fold"] != fold] for name, values in columns.items()})
-        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, rest.functions.knots_RJ, atol=1e-6)
-    plain = fit(columns, RobustSwitches(do_no_harm=False, drift_evidence=False))
-    assert plain.diagnostics["delta"] is None
-    # what the past of value 1 said of its level does not last, so less of it is believed
-    assert abs(found.level_V[1]) < abs(plain.level_V[1])
-    undated = fit({name: values for name, values in columns.items() if name != "date"})
-    assert_equal_functions(plain.functions, undated.functions)
-
-
-@pytest.mark.parametrize("n_days", [0, 1])
-def test_too_few_days_tell_nothing_of_drift(n_days):
-    columns = make_columns(2000, n_days=n_days)
-    found = fit(columns)
-    assert found.diagnostics["delta"] is None
-    assert_equal_functions(found.functions, fit({n: v for n, v in columns.items() if n != "date"}).functions)
-
-
-def test_dealt_folds_take_the_drift_of_all_days():
-    columns = make_columns(6000, n_days=12)
-    columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
-    bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    blocks = [
-        cells_from_columns({n: v[columns["date"] // 2 == b] for n, v in columns.items()}, N_VALUES) for b in range(6)
-    ]
-    drift = fit_drifting_effects(blocks, fit_global_curve(cells_from_columns(columns, N_VALUES)), shape=True)[1]
-    # the table's own folds, 0 to 3, are not those that are dealt
-    for folded in (columns, columns | {"fold": np.zeros(6000, np.int64)}):
-        found, dealt = fit(folded, n_folds=1), deal_folds(folded, N_VALUES, 1, seed=1)
-        assert len(found.fold_functions) == N_DEALT_FOLDS
-        for fold in range(N_DEALT_FOLDS):
-            expected = fit_robust(leave_fold_out(dealt, fold), bounds, known=SideInformation(drift=drift))
-            np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.functions.knots_RJ, atol=1e-6)
-
-
 def fit_with_parents(columns, parent_V, switches=PLAIN):
     folds = deal_folds(columns, N_VALUES, 4, seed=1)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
@@ -247,8 +181,7 @@ def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_par
     columns = turn_labels(columns, raised)
     found = fit_with_parents(columns, parent_V)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    known = SideInformation(parent_V)
-    whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds, known=known)
+    whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds, parent_V=parent_V)
     assert_equal_functions(found.functions, whole.functions)
     assert whole.parent_level_V[5] > whole.parent_level_V[1] + 1
     # the re-level moves what is the values' own; the parents' part stays
@@ -256,7 +189,7 @@ def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_par
     assert np.abs(found.level_V).max() < np.abs(whole.effects.level_V).max()
     for fold in range(4):
         rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
-        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds, known=known).functions
+        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds, parent_V=parent_V).functions
         np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.knots_RJ, atol=1e-6)
     assert found.diagnostics["tau_parent"] == whole.diagnostics["tau_parent"] > 0.3
 
@@ -310,16 +243,8 @@ def test_the_switch_of_the_bends_reaches_every_fit():
     bent, straight = (fit(columns, RobustSwitches(do_no_harm=False, value_shape=shape)) for shape in (True, False))
     assert bent.diagnostics["tau_shape"] > 0.1
     assert straight.diagnostics["tau_shape"] is None
-    # what drifts is told from other residuals
-    assert bent.diagnostics["delta"] != straight.diagnostics["delta"]
     cells = cells_from_columns(columns, N_VALUES)
-    blocks = [
-        cells_from_columns({n: v[columns["date"] // 2 == b] for n, v in columns.items()}, N_VALUES) for b in range(6)
-    ]
-    drift = fit_drifting_effects(blocks, fit_global_curve(cells))[1]
-    expected = fit_robust(
-        cells, compute_bin_bounds(cells, 5), value_shape=False, known=SideInformation(drift=drift)
-    ).functions
+    expected = fit_robust(cells, compute_bin_bounds(cells, 5), value_shape=False).functions
     np.testing.assert_allclose(straight.functions.knots_RJ, expected.knots_RJ, atol=1e-6)
     for one, other in zip(bent.fold_functions, straight.fold_functions, strict=True):
         assert np.abs(one.knots_RJ - other.knots_RJ).max() > 0.01

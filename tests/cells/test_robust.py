@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from adacalib.baselines.isotonic import fit_isotonic
 from adacalib.baselines.isotonic_offset import fit_isotonic_offset
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
-from adacalib.cells.drift_evidence import DriftEvidence, discount_cells, fit_drifting_effects
 from adacalib.cells.functions import interpolate
-from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
+from adacalib.cells.global_curve import fit_global_curve
 from adacalib.cells.hierarchy import ParentError, fit_hierarchical_effects
 from adacalib.cells.knots import compute_bin_shifts, make_monotone, spread_to_bounds
-from adacalib.cells.logit_cells import join_cells
-from adacalib.cells.robust import SideInformation, choose_without_harm, compute_log_loss, fit_robust
+from adacalib.cells.robust import choose_without_harm, compute_log_loss, fit_robust
 from adacalib.cells.value_effects import compute_shapes, fit_value_effects
 from tests import oracle
 from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, list_by_value, some_cells
@@ -196,7 +194,7 @@ def test_a_value_without_samples_gets_its_parents_level():
     cells = cells_by_hand(rows, 8)
     parent_V = np.array([0, 1, 1, 2, 2, 1, 2, 0])
     bounds = compute_bin_bounds(cells, 5)
-    fit = fit_robust(cells, bounds, value_slope=False, bin_shrinkage=False, known=SideInformation(parent_V))
+    fit = fit_robust(cells, bounds, value_slope=False, bin_shrinkage=False, parent_V=parent_V)
     middle = 0.5 / 32
     found = interpolate(fit.functions, np.arange(8), np.full(8, middle))
     high, low = np.log(7 / 3), np.log(3 / 7)
@@ -211,47 +209,29 @@ def test_a_value_without_samples_gets_its_parents_level():
     assert abs(interpolate(plain.functions, np.array([5]), np.array([middle]))[0]) < 0.02
 
 
-def test_parents_and_days_change_the_effects_and_nothing_else():
+def test_parents_change_the_effects_and_nothing_else():
     (z, s, y, _), _ = draw_rows(8000, 12, seed=21)
-    day = np.random.default_rng(1).integers(0, 12, len(z))
-    y = np.where((day < 6) & (z == 1), 0, y)  # value 1 comes and goes
     cells = cells_of_rows(z, s, y, 13)
-    blocks = [cells_of_rows(z[day // 2 == b], s[day // 2 == b], y[day // 2 == b], 13) for b in range(6)]
     parent_V = np.append(0, np.arange(12) % 3 + 1)
     bounds, curve = compute_bin_bounds(cells, 6), fit_global_curve(cells)
-    drifting, drift = fit_drifting_effects(blocks, curve, shape=True)
-    discounted = discount_cells(cells, drift.kappa_V)
     curve_logit = curve.evaluate(cells.logit)
-    assert drift.delta > 0.1 and drift.kappa_V.min() < 0.9
-    assert np.abs(drifting.shape_VK).max() > 0.05
-    expected = [
-        (SideInformation(drift=drift), drifting),
-        (SideInformation(parent_V), fit_hierarchical_effects(cells, curve_logit, parent_V, shape=True).effects),
-        (
-            SideInformation(parent_V, drift),
-            fit_hierarchical_effects(discounted, curve_logit, parent_V, shape=True).effects,
-        ),
-    ]
-    for known, effects in expected:
-        fit = fit_robust(cells, bounds, known=known)
-        np.testing.assert_allclose(fit.effects.level_V, effects.level_V, atol=1e-6)
-        np.testing.assert_allclose(fit.effects.slope_V, effects.slope_V, atol=1e-6)
-        np.testing.assert_allclose(fit.effects.shape_VK, effects.shape_VK, atol=1e-6)
-        assert fit.diagnostics["delta"] == (None if known.drift is None else drift.delta)
-        # bins are shifted on the cells as they are, whatever of them counts for the levels
-        shifts = compute_bin_shifts(cells, bounds, effects.apply(cells.field_value_id, curve_logit))
-        eta_VJ = effects.apply(np.arange(13)[:, None], curve.evaluate(bounds.filled_VJ))
-        knots_VJ = make_monotone(eta_VJ + spread_to_bounds(shifts), bounds)
-        inside = np.isfinite(bounds.bin_bounds_VJ)
-        np.testing.assert_allclose(fit.functions.knots_RJ[inside], knots_VJ[inside], atol=1e-5)
+    effects = fit_hierarchical_effects(cells, curve_logit, parent_V, shape=True).effects
+    fit = fit_robust(cells, bounds, parent_V=parent_V)
+    np.testing.assert_allclose(fit.effects.level_V, effects.level_V, atol=1e-6)
+    np.testing.assert_allclose(fit.effects.slope_V, effects.slope_V, atol=1e-6)
+    np.testing.assert_allclose(fit.effects.shape_VK, effects.shape_VK, atol=1e-6)
+    shifts = compute_bin_shifts(cells, bounds, effects.apply(cells.field_value_id, curve_logit))
+    eta_VJ = effects.apply(np.arange(13)[:, None], curve.evaluate(bounds.filled_VJ))
+    knots_VJ = make_monotone(eta_VJ + spread_to_bounds(shifts), bounds)
+    inside = np.isfinite(bounds.bin_bounds_VJ)
+    np.testing.assert_allclose(fit.functions.knots_RJ[inside], knots_VJ[inside], atol=1e-5)
 
 
-def test_without_levels_parents_and_days_are_no_news():
+def test_without_levels_parents_are_no_news():
     (z, s, y, _), _ = draw_rows(4000, 6, seed=2)
     cells = cells_of_rows(z, s, y, 7)
-    drift = DriftEvidence(np.full(7, 0.5), 0.2, 0.4, np.zeros(6))
     bounds = compute_bin_bounds(cells, 5)
-    known = fit_robust(cells, bounds, value_level=False, known=SideInformation(np.append(0, np.ones(6, int)), drift))
+    known = fit_robust(cells, bounds, value_level=False, parent_V=np.append(0, np.ones(6, int)))
     plain = fit_robust(cells, bounds, value_level=False)
     np.testing.assert_array_equal(known.functions.knots_RJ, plain.functions.knots_RJ)
     assert known.diagnostics["tau_parent"] is None and not known.parent_level_V.any()
@@ -308,7 +288,7 @@ def test_the_choice_fits_with_what_is_known():
     truth = 1 / (1 + np.exp(-(s + np.array([0, -1.2, 0.0, 1.2])[parent_V[z]])))
     cells = cells_of_rows(z, s, rng.random(6000) < truth, 301)
     alone = choose_without_harm(cells, 5, seed=3)
-    together = choose_without_harm(cells, 5, seed=3, known=SideInformation(parent_V))
+    together = choose_without_harm(cells, 5, seed=3, parent_V=parent_V)
     assert together.loss_global_curve == alone.loss_global_curve
     assert together.loss_robust < alone.loss_robust - 0.005
     assert together.chosen == "robust"
@@ -317,7 +297,7 @@ def test_the_choice_fits_with_what_is_known():
 def test_parents_that_do_not_fit_are_refused():
     cells = cells_by_hand([(1, 0, 10, 5)], 3)
     with pytest.raises(ParentError, match=r"2 parents .* for 3 field value ids"):
-        fit_robust(cells, compute_bin_bounds(cells, 5), known=SideInformation(np.array([0, 1])))
+        fit_robust(cells, compute_bin_bounds(cells, 5), parent_V=np.array([0, 1]))
 
 
 def test_bends_by_hand():
@@ -476,28 +456,6 @@ def test_parents_keep_the_bends_of_the_plain_effects():
     # the value without cells has its parent's level, and no bend
     level = found.effects.mean_level + found.parent_level_P[1]
     assert found.effects.apply(np.array([61]), np.array([-2.0]))[0] == pytest.approx(level - 2.0)
-
-
-def test_days_keep_the_bends_at_their_first_tau():
-    blocks, truth, _ = draw_bent(5, spread=0.4, n=200, day_spread=0.3)
-    cells = join_cells(blocks)
-    identity = GlobalCurve(np.array([-9.0, 9.0]), np.array([-9.0, 9.0]), 1.0, 1.0)
-    effects, drift = fit_drifting_effects(blocks, identity, shape=True)
-    first = fit_value_effects(cells, cells.logit, shape=True)
-    assert effects.tau_shape == first.tau_shape and effects.tau_slope == first.tau_slope
-    assert effects.tau_level == drift.tau_p
-    # a bend that no level can follow is no drift: what a block adds is found as it is
-    assert drift.delta == pytest.approx(0.3, abs=0.05)
-    # every bend is where the discounted residuals pull as hard as its prior
-    counted = discount_cells(cells, drift.kappa_V)
-    assert drift.kappa_V[1:61].max() < 0.5
-    residual = counted.response - counted.weight * sigmoid(effects.apply(cells.field_value_id, cells.logit))
-    for place, bend in enumerate(oracle.bends((cells.logit - effects.mean) / effects.scale)):
-        pull_V = counted.sum_by_value(residual * bend)
-        np.testing.assert_allclose(pull_V, effects.shape_VK[:, place] / effects.tau_shape[place] ** 2, atol=1e-5)
-    straight, _ = fit_drifting_effects(blocks, identity)
-    assert straight.shape_VK is None
-    assert mean_square(cells, effects, truth) < 0.3 * mean_square(cells, straight, truth)
 
 
 @pytest.mark.parametrize("label", [0, 1])

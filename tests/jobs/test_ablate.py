@@ -195,8 +195,8 @@ def test_rows_named_come_with_the_full_calibrator_of_their_mode(tmp_path: Path) 
     picked = ablate.pick_variants(variants, ["robust_residual", "paper_fixed_bins"])
     assert list(picked) == ["paper_full", "paper_fixed_bins", "robust_full", "robust_residual"]  # in the table's order
     assert list(ablate.pick_variants(variants, ["robust_full"])) == ["robust_full"]
-    with pytest.raises(ConfigError, match=r"--only robust_no_drift: no such row here; there are paper_full, .*on$"):
-        ablate.pick_variants(variants, ["robust_full", "robust_no_drift"])
+    with pytest.raises(ConfigError, match=r"--only robust_no_parent: no such row here; there are paper_full, .*on$"):
+        ablate.pick_variants(variants, ["robust_full", "robust_no_parent"])
 
 
 def test_differences_are_paired_with_the_full_calibrator_of_the_mode() -> None:
