@@ -366,11 +366,11 @@ def test_estimated_tau_of_bends_is_the_oracles(slope):
     assert max(effects.tau_shape) > 0.1
 
 
-def draw_bent(seed, spread, n=400, parent_P=None, day_spread=0.0):
-    """(cells per block, truth per row of a block, parent_V): 60 values whose bends alone differ, l the logit.
+def draw_bent(seed, spread, n=400, parent_P=None):
+    """(cells, truth per cell, parent_V): 60 values whose bends alone differ, l the logit.
 
     u is about normal: 20 places within ±2, about n samples a place and value. Id 61 has no cells. Parents shift the
-    levels; with `day_spread` they also change from each of 4 blocks to the next, otherwise there is one block.
+    levels.
     """
     rng = np.random.default_rng(seed)
     share = np.exp(-(np.linspace(-2, 2, 20) ** 2) / 2)
@@ -383,12 +383,8 @@ def draw_bent(seed, spread, n=400, parent_P=None, day_spread=0.0):
     parent_V = np.append(np.append(0, np.arange(60) % 3 + 1), 1)
     truth = logit + np.sum(weights_VK[z] * oracle.bends(u).T, axis=1)
     truth = truth + (0 if parent_P is None else np.append(0, parent_P)[parent_V[z]])
-    blocks = []
-    for _ in range(4 if day_spread else 1):
-        eta = truth + day_spread * rng.normal(size=61)[z]
-        y = rng.binomial(counts, 1 / (1 + np.exp(-eta)))
-        blocks.append(cells_by_hand(list(zip(z, cell, counts, y, strict=True)), 62))
-    return blocks, truth, parent_V
+    y = rng.binomial(counts, 1 / (1 + np.exp(-truth)))
+    return cells_by_hand(list(zip(z, cell, counts, y, strict=True)), 62), truth, parent_V
 
 
 def mean_square(cells, effects, truth):
@@ -397,13 +393,13 @@ def mean_square(cells, effects, truth):
 
 
 def test_values_that_bend_only_are_recovered_with_bends():
-    (cells,), truth, _ = draw_bent(0, spread=0.4)
+    cells, truth, _ = draw_bent(0, spread=0.4)
     bent, straight = (fit_value_effects(cells, cells.logit, shape=shape) for shape in (True, False))
     np.testing.assert_allclose(bent.tau_shape, 0.4, atol=0.1)
     assert max(bent.tau_level, bent.tau_slope) < 0.05
     assert mean_square(cells, bent, truth) < 0.05 * mean_square(cells, straight, truth)
     # robust mode's shifts bend a function too, but where a bin holds few samples less sparingly
-    (cells,), truth, _ = draw_bent(0, spread=0.4, n=40)
+    cells, truth, _ = draw_bent(0, spread=0.4, n=40)
     bounds = compute_bin_bounds(cells, 10)
     fits = [fit_robust(cells, bounds, value_shape=shape, hard_monotone=False) for shape in (True, False)]
     errors = [
@@ -418,7 +414,7 @@ def test_values_that_bend_only_are_recovered_with_bends():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_without_bends_their_tau_is_small_and_the_result_is_nearly_straight(seed):
-    (cells,), truth, _ = draw_bent(seed, spread=0.0)
+    cells, truth, _ = draw_bent(seed, spread=0.0)
     bent, straight = (fit_value_effects(cells, cells.logit, shape=shape) for shape in (True, False))
     assert max(bent.tau_shape) < 0.05
     found, plain = (fit.apply(cells.field_value_id, cells.logit) for fit in (bent, straight))
@@ -427,7 +423,7 @@ def test_without_bends_their_tau_is_small_and_the_result_is_nearly_straight(seed
 
 
 def test_id_0_and_ids_without_cells_have_no_bends():
-    (cells,), _, _ = draw_bent(3, spread=0.4)
+    cells, _, _ = draw_bent(3, spread=0.4)
     effects = fit_value_effects(cells, cells.logit, shape=True)
     assert effects.shape_VK.shape == (62, 3)
     assert not effects.shape_VK[[0, 61]].any() and effects.shape_VK[1:61].all()
@@ -437,7 +433,7 @@ def test_id_0_and_ids_without_cells_have_no_bends():
 
 
 def test_parents_keep_the_bends_of_the_plain_effects():
-    (cells,), truth, parent_V = draw_bent(4, spread=0.4, parent_P=[-0.8, 0.0, 0.8])
+    cells, truth, parent_V = draw_bent(4, spread=0.4, parent_P=[-0.8, 0.0, 0.8])
     plain = fit_value_effects(cells, cells.logit, slope=False, shape=True)
     found = fit_hierarchical_effects(cells, cells.logit, parent_V, slope=False, shape=True)
     np.testing.assert_array_equal(found.effects.shape_VK, plain.shape_VK)
@@ -469,13 +465,13 @@ def test_bends_of_one_class_stay_finite(label, tau):
 
 
 def test_bends_know_a_faulty_tau():
-    (cells,), _, _ = draw_bent(6, spread=0.0, n=20)
+    cells, _, _ = draw_bent(6, spread=0.0, n=20)
     with pytest.raises(ValueError, match=r"tau is \(1.0, 1.0, 1.0, 0.0, 1.0\).*must be positive"):
         fit_value_effects(cells, cells.logit, shape=True, tau=(1.0, 1.0, 1.0, 0.0, 1.0))
 
 
 def test_bends_go_without_levels_and_the_choice_weighs_them():
-    (cells,), _, _ = draw_bent(7, spread=0.4)
+    cells, _, _ = draw_bent(7, spread=0.4)
     bounds = compute_bin_bounds(cells, 10)
     fit = fit_robust(cells, bounds, value_level=False)
     expected = fit_value_effects(cells, fit.curve.evaluate(cells.logit), level=False, shape=True)
