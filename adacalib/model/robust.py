@@ -115,7 +115,7 @@ def train_robust(
     auxiliary, result = variant(kept, goes_on=bool(trials))
     sees_all = config.split.by == "date" and result.chosen_epoch > 0
     if sees_all:
-        module, plan = _prepare(config, fit, shape, rows, held_out, ranks, kept)
+        module, plan = _prepare(config, fit, shape, rows, ranks, kept)
         train_on_all(module, compute_step_loss, rows, held_out, replace(plan, epochs=result.chosen_epoch), ranks)
         auxiliary = module.auxiliary.cpu()
     results = trials | {kept: result}
@@ -192,7 +192,7 @@ def _train_variant(
     goes_on: bool = False,
 ) -> tuple[AuxiliaryNetwork, TrainingResult]:
     """Trains one network, to the end or until an epoch, or goes on from where such a call has stopped."""
-    module, plan = _prepare(config, fit, shape, rows, held_out, ranks, has_embedding)
+    module, plan = _prepare(config, fit, shape, rows, ranks, has_embedding)
     if goes_on:
         plan = replace(plan, training=plan.training.model_copy(update={"resume": True}))
     result = train(module, compute_step_loss, rows, plan, ranks, held_out=held_out, until_epoch=until_epoch)
@@ -204,7 +204,6 @@ def _prepare(
     fit: FieldFit,
     shape: AuxiliaryShape,
     rows: RowFiles,
-    held_out: RowFiles,
     ranks: Ranks,
     has_embedding: bool,
 ) -> tuple[OutOfFoldCalibrator, TrainingPlan]:
