@@ -259,6 +259,7 @@ SWITCH_MODES = {
     "bin_shrinkage": ("robust",),
     "residual_network": ("robust",),
     "do_no_harm": ("robust",),
+    "forward_slope": ("robust",),
     "value_parent": ("robust",),
     "hard_monotone": ("robust",),
     "re_level": ("robust", "isotonic_offset"),
@@ -294,6 +295,11 @@ class CalibratorConfig(_Section):
     re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")
     hard_monotone: bool = Field(True, description="false: knots may fall where the bins say so")
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
+    forward_slope: bool = Field(
+        True,
+        description="dated rows: calibrated log-odds shrink by the calibration slope that later days show of a fit to "
+        "earlier ones, never above 1",
+    )
     seed: int | None = Field(
         None,
         ge=0,

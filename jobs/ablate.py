@@ -57,6 +57,8 @@ def list_variants(config: RunConfig) -> dict[str, Variant]:
     rows = _list_paper_rows(shared, config.has_auxiliary_network)
     full = own.model_dump(mode="json")
     robust = _list_robust_rows(full, config.has_auxiliary_network)
+    if config.split.by == "date":
+        robust["robust_no_forward_slope"] = Variant("− forward slope", full | {"forward_slope": False})
     if config.parent is not None:
         robust["robust_no_parent"] = Variant("− parents", full | {"value_parent": False})
     return rows | {name: row for name, row in robust.items() if name == FULL["robust"] or row.calibrator != full}

@@ -133,7 +133,9 @@ def effects_of(cells: LogitCells) -> list[Any]:
 def choice_on_later_days(cells: LogitCells) -> list[Any]:
     later = cells.cell % 3 == 0
     choice = choose_without_harm(cells.select(~later), 8, seed=1, later=cells.select(later))
-    return [choice.loss_global_curve, choice.loss_robust]
+    assert choice.forward is not None
+    slopes = [[part.slope, part.measured or 0.0, part.standard_error or 0.0] for part in choice.forward]
+    return [choice.loss_global_curve, choice.loss_robust, slopes]
 
 
 CELL_FITS: dict[str, Callable[[LogitCells], list[Any]]] = {

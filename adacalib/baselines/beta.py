@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, log_expit
 
-from adacalib.baselines.logistic import fit_level, fit_logistic, smooth_responses
 from adacalib.cells.bin_bounds import require_cells
+from adacalib.cells.logistic import fit_level, fit_logistic, smooth_responses
 from adacalib.cells.logit_cells import CELLS_PER_LOGIT, PROBABILITY_LIMIT, Floats, Ints, LogitCells, pool_values
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from adacalib.baselines.logistic import compute_log_loss_sum, fit_level, fit_logistic, smooth_responses
 from adacalib.cells.bin_bounds import require_cells
+from adacalib.cells.logistic import compute_log_loss_sum, fit_level, fit_logistic, smooth_responses
 from adacalib.cells.logit_cells import CELLS_PER_LOGIT, PROBABILITY_LIMIT, Floats, Ints, LogitCells, pool_values
 
 SHIFT = 1.0

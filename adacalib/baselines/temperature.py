@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from adacalib.baselines.logistic import smooth_responses
 from adacalib.cells.bin_bounds import require_cells
+from adacalib.cells.logistic import smooth_responses
 from adacalib.cells.logit_cells import PROBABILITY_LIMIT, Floats, Ints, LogitCells, pool_values
 
 TEMPERATURE_LIMITS = (0.01, 100.0)

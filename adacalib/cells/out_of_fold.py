@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from adacalib.cells.bin_bounds import BinBounds, NoCellsError
+from adacalib.cells.forward_slope import ForwardSlope
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
@@ -33,6 +34,7 @@ class FieldFit:
         mean_logit: log-odds of the mean label.
         chosen: whether held-out loss prefers steps 1 to 3 or the global curve alone.
         diagnostics: plain numbers for the report.
+        forward_slope: what calibrated log-odds are multiplied by in the end; 1 where there are no later days.
     """
 
     functions: BinFunctions
@@ -43,6 +45,7 @@ class FieldFit:
     mean_logit: float
     chosen: Literal["global_curve", "robust"]
     diagnostics: dict[str, Any]
+    forward_slope: float = 1.0
 
 
 class RobustParts(TypedDict):
@@ -57,7 +60,7 @@ class RobustParts(TypedDict):
 
 @dataclass(frozen=True)
 class RobustSwitches:
-    """The parts of steps 1 to 3 and 8; see CalibratorConfig."""
+    """The parts of steps 1 to 3 and 8, and the forward slope; see CalibratorConfig."""
 
     value_level: bool = True
     value_slope: bool = True
@@ -65,6 +68,7 @@ class RobustSwitches:
     bin_shrinkage: bool = True
     hard_monotone: bool = True
     do_no_harm: bool = True
+    forward_slope: bool = True
 
     def parts(self) -> RobustParts:
         """The switches of steps 1 to 3, as keyword arguments of `fit_robust`."""
@@ -129,8 +133,12 @@ def fit_field_part(
         NoCellsError: there are no cells, or a fold holds all of them.
     """
     cells = cells_from_columns(columns, n_values)
-    choice = _choose(columns, cells, bounds, switches, seed, parent_V)
-    if choice is not None and choice.chosen == "global_curve":
+    choice = _judge(columns, cells, bounds, switches, seed, parent_V)
+    takes_curve = switches.do_no_harm and choice is not None and choice.chosen == "global_curve"
+    forward = ForwardSlope(1.0, None, None)
+    if switches.forward_slope and choice is not None and choice.forward is not None:
+        forward = choice.forward[0 if takes_curve else 1]
+    if takes_curve:
         switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
     parts = switches.parts()
     full = fit_robust(cells, bounds, parent_V=parent_V, **parts)
@@ -143,18 +151,22 @@ def fit_field_part(
         parent_level_P=full.parent_level_P,
         weight_V=cells.sum_by_value(cells.weight),
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
-        chosen="robust" if choice is None else choice.chosen,
+        chosen="global_curve" if takes_curve else "robust",
         diagnostics=full.diagnostics
         | {
             "n_cells": len(cells),
-            "do_no_harm": choice is not None,
+            "do_no_harm": switches.do_no_harm and choice is not None,
             "held_out_loss_global_curve": None if choice is None else choice.loss_global_curve,
             "held_out_loss_robust": None if choice is None else choice.loss_robust,
+            "forward_slope": forward.slope,
+            "forward_slope_measured": forward.measured,
+            "forward_slope_error": forward.standard_error,
         },
+        forward_slope=forward.slope,
     )
 
 
-def _choose(
+def _judge(
     columns: Columns,
     cells: LogitCells,
     bounds: BinBounds,
@@ -162,13 +174,15 @@ def _choose(
     seed: int,
     parent_V: Ints | None,
 ) -> HarmChoice | None:
+    """What held-out samples say of a fit to the others; None where nobody asks them."""
     parts = switches.parts()
     acting = ("value_level", "value_slope", "value_shape", "bin_shrinkage")
-    if not switches.do_no_harm or not any(getattr(switches, name) for name in acting):
-        return None
+    has_choice = switches.do_no_harm and any(getattr(switches, name) for name in acting)
     n_bins = bounds.bin_bounds_VJ.shape[1] - 1
     by_time = split_by_time(columns, 1 - HELD_OUT_SHARE) if "date" in columns else None
     if by_time is None:
-        return choose_without_harm(cells, n_bins, seed=seed, parent_V=parent_V, **parts)
+        return choose_without_harm(cells, n_bins, seed=seed, parent_V=parent_V, **parts) if has_choice else None
+    if not has_choice and not switches.forward_slope:
+        return None
     early, late = (cells_from_columns(part, cells.n_values) for part in by_time)
     return choose_without_harm(early, n_bins, seed=seed, later=late, parent_V=parent_V, **parts)

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from adacalib.cells.bin_bounds import BinBounds, compute_bin_bounds
+from adacalib.cells.forward_slope import ForwardSlope, fit_forward_slope
 from adacalib.cells.functions import BinFunctions, build_functions, interpolate
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
 from adacalib.cells.hierarchy import fit_hierarchical_effects
@@ -53,11 +54,13 @@ class HarmChoice:
         chosen: the one with the smaller loss; the global curve in a tie, or when nothing is held out.
         loss_global_curve: mean held-out cross-entropy per unit of weight; None when one side of the split is empty.
         loss_robust: the same for steps 1 to 3.
+        forward: the forward slopes of (global curve, steps 1 to 3); None where what was held out is not later.
     """
 
     chosen: Literal["global_curve", "robust"]
     loss_global_curve: float | None
     loss_robust: float | None
+    forward: tuple[ForwardSlope, ForwardSlope] | None = None
 
 
 def fit_robust(
@@ -173,11 +176,12 @@ def choose_without_harm(
         hard_monotone=hard_monotone,
         parent_V=parent_V,
     )
-    losses = [
-        compute_log_loss(held_out, interpolate(fit.functions, held_out.field_value_id, held_out.logit))
-        for fit in (plain, robust)
-    ]
-    return HarmChoice("robust" if losses[1] < losses[0] else "global_curve", losses[0], losses[1])
+    logits = [interpolate(fit.functions, held_out.field_value_id, held_out.logit) for fit in (plain, robust)]
+    losses = [compute_log_loss(held_out, logit) for logit in logits]
+    forward = None
+    if later is not None:
+        forward = fit_forward_slope(later, logits[0]), fit_forward_slope(later, logits[1])
+    return HarmChoice("robust" if losses[1] < losses[0] else "global_curve", losses[0], losses[1], forward)
 
 
 def compute_log_loss(cells: LogitCells, logit: Floats) -> float:

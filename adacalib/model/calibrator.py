@@ -22,8 +22,8 @@ from adacalib.model.functions import FunctionTable
 class Calibrator(nn.Module):
     """Un-calibrated logit, field value id and features → calibrated logit: a look-up, one interpolation, one network.
 
-    calibrated logit = k + auxiliary(features, (k − center) / 1.5, embedding) + level_shift, k the value's function; of
-    an unseen value the typical one's and, where its parent is known, the parent's level.
+    calibrated logit = slope·(k + auxiliary(features, (k − center) / 1.5, embedding) + level_shift) + offset, k the
+    value's function; of an unseen value the typical one's and, where its parent is known, the parent's level.
 
     Args:
         functions: per dense id; id 0 serves unseen values.
@@ -32,10 +32,14 @@ class Calibrator(nn.Module):
         auxiliary: the network, or None.
         parent_level_P: log-odds that an unseen value gets from its parent, by dense parent id; 0 for parent 0 (none).
             None where parents play no part.
+        slope: forward slope.
+        offset: log-odds that keep the mean where it was before the slope.
     """
 
     level_shift_V: Tensor
     center: Tensor
+    slope: Tensor
+    offset: Tensor
     parent_level_P: Tensor | None
 
     def __init__(
@@ -45,11 +49,15 @@ class Calibrator(nn.Module):
         center: float,
         auxiliary: AuxiliaryNetwork | None,
         parent_level_P: Floats | None = None,
+        *,
+        slope: float = 1.0,
+        offset: float = 0.0,
     ) -> None:
         super().__init__()
         self.table = FunctionTable(functions)
         self.register_buffer("level_shift_V", torch.from_numpy(np.array(level_shift_V, np.float64)))
-        self.register_buffer("center", torch.tensor(center, dtype=torch.float64))
+        for name, value in {"center": center, "slope": slope, "offset": offset}.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
         self.auxiliary = auxiliary
         levels_P = None if parent_level_P is None else torch.from_numpy(np.array(parent_level_P, np.float64))
         self.register_buffer("parent_level_P", levels_P)
@@ -63,12 +71,13 @@ class Calibrator(nn.Module):
     def forward(self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         """Calibrated log-odds (B,), float64."""
         unshifted_B = self.compute_unshifted(field_value_id_B, uncalibrated_logit_B, columns)
-        return torch.add(unshifted_B, self.level_shift_V[field_value_id_B])
+        shifted_B = unshifted_B + self.level_shift_V[field_value_id_B]
+        return torch.add(self.slope * shifted_B, self.offset)
 
     def compute_unshifted(
         self, field_value_id_B: Tensor, uncalibrated_logit_B: Tensor, columns: Mapping[str, Tensor]
     ) -> Tensor:
-        """Calibrated log-odds before the level shift."""
+        """Calibrated log-odds before level shift, slope and offset."""
         logit_B: Tensor = self.table(field_value_id_B, uncalibrated_logit_B)
         if self.parent_level_P is not None:
             from_parent_B = self.parent_level_P[columns["parent_id"].long()]
@@ -112,10 +121,17 @@ def restore_calibrator(description: Mapping[str, Any], tensors: Mapping[str, Ten
 def functions_of(calibrator: Calibrator) -> BinFunctions:
     """The functions of the field values as arrays, to look at beside their posteriors.
 
-    The level shift is in them where there is no auxiliary network. Where there is one, the shift takes back what the
-    network adds to a value on average; one without the other would show every value off its posteriors.
+    Level shift, slope and offset are in them where there is no auxiliary network. Where there is one, the shift takes
+    back what the network adds to a value on average; one without the other would show every value off its posteriors.
     """
     functions = BinFunctions(**{name: getattr(calibrator.table, name).numpy() for name in FUNCTION_ARRAYS})
     if calibrator.auxiliary is not None:
         return functions
-    return replace(functions, shift_V=functions.shift_V + calibrator.level_shift_V.numpy())
+    slope, offset = float(calibrator.slope), float(calibrator.offset)
+    return replace(
+        functions,
+        knots_RJ=slope * functions.knots_RJ,
+        slope_lower_R=slope * functions.slope_lower_R,
+        slope_upper_R=slope * functions.slope_upper_R,
+        shift_V=slope * (functions.shift_V + calibrator.level_shift_V.numpy()) + offset,
+    )

@@ -151,6 +151,7 @@ def _fit_on_every_rank(
         settings.bin_shrinkage,
         settings.hard_monotone,
         settings.do_no_harm,
+        settings.forward_slope and config.split.by == "date",  # other tests are of the same days as the fit
     )
     is_robust = settings.mode == "robust"
     refines = is_robust and (settings.residual_network or len(bins.candidates) > 1)
@@ -163,10 +164,10 @@ def _fit_on_every_rank(
     else:
         fit = fit_isotonic_field_part(cells_from_columns(columns, n_values), folds)
     if refines and fit.chosen == "robust":
-        chosen = replace(switches, do_no_harm=False)  # step 8 chooses once per run
+        chosen = replace(switches, do_no_harm=False, forward_slope=False)  # later days are asked once per run
         others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed, parent_V) for own in bounds[1:]]
         fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
-    words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics])[0]
+    words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics, fit.forward_slope])[0]
     arrays = broadcast_arrays(ranks, _pack(fit))
     n_functions = sum(name.endswith("/row_V") for name in arrays)
     functions = [

@@ -1,4 +1,4 @@
-"""Re-level: the level of every field value once more, after the auxiliary network (algorithm.md, step 6).
+"""What is fitted on the calibrator's own scores: re-level (algorithm.md, step 6), and what keeps the mean.
 
 Rows are streamed once; each rank adds up the logit cells of its scores, rank 0 joins the ranks' cells and fits.
 """
@@ -6,12 +6,13 @@ Rows are streamed once; each rank adds up the logit cells of its scores, rank 0 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from adacalib.cells.forward_slope import fit_offset
 from adacalib.cells.logit_cells import Floats, LogitCells, count_rows, join_cells
 from adacalib.cells.re_level import fit_intercept, fit_re_level
 from adacalib.model.calibrator import Calibrator
@@ -23,23 +24,58 @@ _MERGE_AT = 2_000_000
 """Cells that a rank holds before it adds equal ones up."""
 
 
-def compute_level_shift(
-    calibrator: Calibrator,
-    rows: Iterable[RowFiles],
-    level_V: Floats,
-    plan: TrainingPlan,
-    ranks: Ranks,
-    per_value: bool,
-) -> Floats:
-    """Level shift of every field value; called on every rank, the same result on each.
+@dataclass(frozen=True)
+class Levelling:
+    """What is to be fitted on the scores.
+
+    Attributes:
+        level_V: a_z of step 2, log-odds.
+        shifts: "values" fits the level of each field value, "all" one intercept for all of them (the global curve was
+            chosen), "nothing" leaves them where they are.
+        slope: forward slope.
+    """
+
+    level_V: Floats
+    shifts: Literal["values", "all", "nothing"]
+    slope: float = 1.0
+
+    @property
+    def is_needed(self) -> bool:
+        return self.shifts != "nothing" or self.slope < 1
+
+    def fit(self, cells: LogitCells) -> dict[str, Floats]:
+        """level_shift (V,) and offset (1,), both log-odds, as `Calibrator` takes them.
+
+        Args:
+            cells: cells of the scores before any shift; their `logit` is the calibrated log-odds less a_z.
+
+        Raises:
+            NoCellsError: there are no cells.
+        """
+        shift_V = self._fit_shift(cells)
+        shifted = cells.logit + (self.level_V + shift_V)[cells.field_value_id]
+        return {"level_shift": shift_V, "offset": np.array([fit_offset(cells, shifted, self.slope)])}
+
+    def _fit_shift(self, cells: LogitCells) -> Floats:
+        if self.shifts == "values":
+            return fit_re_level(cells, self.level_V)
+        alike = self.shifts == "all"
+        shift = fit_intercept(cells, cells.logit + self.level_V[cells.field_value_id]) if alike else 0.0
+        return np.full(len(self.level_V), shift)
+
+
+def fit_on_scores(
+    calibrator: Calibrator, rows: Iterable[RowFiles], levelling: Levelling, plan: TrainingPlan, ranks: Ranks
+) -> dict[str, Floats]:
+    """`Levelling.fit` on the scores of rows; called on every rank, the same result on each.
 
     Args:
-        calibrator: with level shift 0.
+        calibrator: with level shift 0 and slope 1.
         rows: all rows of train ∪ dev.
-        level_V: a_z of step 2, log-odds.
+        levelling: what to fit.
         plan: names columns, seed and reader.
-        per_value: False shifts all field values by one intercept (the global curve was chosen).
     """
+    level_V = levelling.level_V
     cells = _Accumulator(len(level_V))
     calibrator.to(ranks.device).eval()
     for files in rows:
@@ -50,15 +86,7 @@ def compute_level_shift(
             cells.add(columns, logit_B.cpu().numpy() - level_V[ids_B.cpu().numpy()])
     calibrator.cpu()
     joined = cells.join_ranks(ranks)
-    shift = None if joined is None else {"level_shift": fit_level_shift(joined, level_V, per_value)}
-    return broadcast_arrays(ranks, shift)["level_shift"]
-
-
-def fit_level_shift(cells: LogitCells, level_V: Floats, per_value: bool) -> Floats:
-    """Level shift of every field value from cells of the scores before it, less a_z; one for all unless per_value."""
-    if per_value:
-        return fit_re_level(cells, level_V)
-    return np.full(len(level_V), fit_intercept(cells, cells.logit + level_V[cells.field_value_id]))
+    return dict(broadcast_arrays(ranks, None if joined is None else levelling.fit(joined)))
 
 
 class _Accumulator:

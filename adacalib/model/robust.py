@@ -1,4 +1,4 @@
-"""Robust mode: the auxiliary network trained on out-of-fold logits, then the re-level.
+"""Robust mode: the auxiliary network trained on out-of-fold logits, then what is fitted on its scores.
 
 Shape letters: B samples in the batch, V field values.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from adacalib.model.auxiliary import (
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.functions import FunctionTable, stack_functions
-from adacalib.model.re_level import compute_level_shift, fit_level_shift
+from adacalib.model.re_level import Levelling, fit_on_scores
 from adacalib.model.row_files import RowFiles
 from adacalib.model.training import TrainingPlan, TrainingResult, train, train_on_all
 
@@ -90,7 +90,7 @@ def train_robust(
     held_out: RowFiles,
     ranks: Ranks,
 ) -> tuple[Calibrator, dict[str, Any]]:
-    """Trains the auxiliary network and fits the re-level; called on every rank, the same result on each.
+    """Trains the auxiliary network, fits the re-level, applies the forward slope; same result on every rank.
 
     With `field_value_embedding: auto` the network is trained with and without the embedding for TRIAL_EPOCHS, and the
     one with the smaller held-out loss goes on. Where rows are split by date the held-out ones are the latest days, and
@@ -131,17 +131,24 @@ def train_robust(
 
 
 def calibrate_without_rows(config: RunConfig, fit: FieldFit, cells: LogitCells) -> Calibrator:
-    """Robust mode without auxiliary network: the functions are there, the re-level needs cells only."""
-    shift_V: Floats = np.zeros(len(fit.level_V))
-    if config.calibrator.re_level:
-        logit = interpolate(fit.functions, cells.field_value_id, cells.logit) - fit.level_V[cells.field_value_id]
-        shift_V = fit_level_shift(replace(cells, logit=logit), fit.level_V, _levels_values(config, fit))
-    return Calibrator(fit.functions, shift_V, fit.mean_logit, None, _find_parent_levels(fit))
+    """Robust mode without auxiliary network: the functions are there, all else needs cells only."""
+    logit = interpolate(fit.functions, cells.field_value_id, cells.logit) - fit.level_V[cells.field_value_id]
+    return _finish(fit, None, _plan_levelling(config, fit).fit(replace(cells, logit=logit)))
 
 
-def _levels_values(config: RunConfig, fit: FieldFit) -> bool:
-    """Whether the re-level may move each field value by itself, or all of them alike (no field effect wanted)."""
-    return fit.chosen == "robust" and config.calibrator.value_level
+def _plan_levelling(config: RunConfig, fit: FieldFit) -> Levelling:
+    """Each field value by itself, or all of them alike where no field effect is wanted."""
+    has_effect = fit.chosen == "robust" and config.calibrator.value_level
+    shifts: Literal["values", "all"] = "values" if has_effect else "all"
+    return Levelling(fit.level_V, shifts if config.calibrator.re_level else "nothing", fit.forward_slope)
+
+
+def _finish(fit: FieldFit, auxiliary: AuxiliaryNetwork | None, found: Mapping[str, Floats]) -> Calibrator:
+    levels_P = fit.parent_level_P if len(fit.parent_level_P) > 1 else None  # None where parents play no part
+    slope, offset = fit.forward_slope, float(found["offset"][0])
+    return Calibrator(
+        fit.functions, found["level_shift"], fit.mean_logit, auxiliary, levels_P, slope=slope, offset=offset
+    )
 
 
 def _re_level(
@@ -152,21 +159,15 @@ def _re_level(
     held_out: RowFiles,
     ranks: Ranks,
 ) -> Calibrator:
-    """The calibrator with its level shifts, 0 where the re-level is switched off."""
-    shift_V: Floats = np.zeros(len(fit.level_V))
-    if config.calibrator.re_level:
-        plan = _plan(config, auxiliary, rows.rows, auxiliary.value_embedding is not None)
-        # without parents, which these rows do not name: none of them is of an unseen value
-        unshifted = Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary)
-        shift_V = compute_level_shift(
-            unshifted, (rows, held_out), fit.level_V, plan, ranks, per_value=_levels_values(config, fit)
-        )
-    return Calibrator(fit.functions, shift_V, fit.mean_logit, auxiliary, _find_parent_levels(fit))
-
-
-def _find_parent_levels(fit: FieldFit) -> Floats | None:
-    """What unseen values get from their parents; None where parents play no part."""
-    return fit.parent_level_P if len(fit.parent_level_P) > 1 else None
+    """The calibrator with its level shifts, and with what the forward slope asks for."""
+    levelling = _plan_levelling(config, fit)
+    nothing = {"level_shift": np.zeros(len(fit.level_V)), "offset": np.zeros(1)}
+    if not levelling.is_needed:
+        return _finish(fit, auxiliary, nothing)
+    plan = _plan(config, auxiliary, rows.rows, auxiliary.value_embedding is not None)
+    # without parents, which these rows do not name: none of them is of an unseen value
+    unshifted = Calibrator(fit.functions, nothing["level_shift"], fit.mean_logit, auxiliary)
+    return _finish(fit, auxiliary, fit_on_scores(unshifted, (rows, held_out), levelling, plan, ranks))
 
 
 def _build_auxiliary(config: RunConfig, fit: FieldFit, shape: AuxiliaryShape, has_embedding: bool) -> AuxiliaryNetwork:

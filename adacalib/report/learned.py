@@ -55,6 +55,12 @@ def _list_rows(training: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "expected responses at which a bin counts half by itself; very large: bins add nothing to level and slope",
         ),
         (
+            "forward slope",
+            _show_slope(training),
+            "what calibrated log-odds shrink by: a fit to the earlier days asks for it on the later ones, so this one "
+            "will on the days to come",
+        ),
+        (
             "kept epoch",
             _show_network(training),
             "epoch of training with the least held-out loss; 0: the network adds nothing; where rows are split by date "
@@ -65,6 +71,13 @@ def _list_rows(training: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _show(training: Mapping[str, Any], key: str, digits: int) -> str:
     return "" if training.get(key) is None else show(training[key], digits)
+
+
+def _show_slope(training: Mapping[str, Any]) -> str:
+    if training.get("forward_slope_measured") is None:
+        return ""
+    measured, error = (show(training[f"forward_slope_{name}"], 3) for name in ("measured", "error"))
+    return f"{show(training['forward_slope'], 3)} (measured {measured} ± {error})"
 
 
 def _show_strength(strength: float | None) -> str:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
+from adacalib.cells.forward_slope import MIN_SLOPE, fit_forward_slope
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
 from adacalib.cells.logit_cells import cells_from_columns, join_cells
 from adacalib.cells.out_of_fold import (
@@ -14,6 +17,7 @@ from adacalib.cells.out_of_fold import (
     leave_fold_out,
 )
 from adacalib.cells.robust import fit_robust
+from adacalib.cells.time_periods import split_by_time
 from tests.cells.small_world import draw_rows
 
 N_VALUES = 9
@@ -151,6 +155,67 @@ def test_step_8_looks_at_later_days_where_there_are_dates():
     assert fit(columns, RobustSwitches()).chosen == "global_curve"
     undated = {name: values for name, values in columns.items() if name != "date"}
     assert fit(undated, RobustSwitches()).chosen == "robust"
+
+
+def split_days(columns):
+    parts = split_by_time(columns, 0.7)
+    assert parts is not None
+    return (cells_from_columns(part, N_VALUES) for part in parts)
+
+
+def make_drifting_columns(seed=6, n_rows=20_000):
+    """Of 10 days; on the last three every fourth label is dealt anew from the mean: effects and scores say less."""
+    columns, rng = make_columns(n_rows, seed=seed, n_days=10), np.random.default_rng(seed)
+    anew = (columns["date"] >= 7) & (rng.random(n_rows) < 0.25)
+    label = np.where(anew, rng.random(n_rows) < columns["n_responses"].mean(), columns["n_responses"]).astype(np.int64)
+    return columns | {"n_responses": label, "sum_weight_responses": columns["sum_weight"] * label}
+
+
+def test_the_forward_slope_is_that_of_a_fit_to_the_earlier_days_on_the_later_ones():
+    columns = make_drifting_columns()
+    found = fit(columns)
+    early, late = split_days(columns)
+    functions = fit_robust(early, compute_bin_bounds(early, 5)).functions
+    expected = fit_forward_slope(late, interpolate(functions, late.field_value_id, late.logit))
+    assert found.forward_slope == expected.slope < 0.9
+    assert found.diagnostics["forward_slope"] == expected.slope
+    assert found.diagnostics["forward_slope_measured"] == expected.measured
+    assert found.diagnostics["forward_slope_error"] == expected.standard_error
+    # it is applied in the end: nothing else of the fit knows it
+    assert_equal_functions(found.functions, fit(columns, replace(PLAIN, forward_slope=False)).functions)
+
+
+def test_a_forward_slope_needs_days_and_its_switch():
+    columns = make_drifting_columns()
+    undated = {name: values for name, values in columns.items() if name != "date"}
+    one_day = columns | {"date": np.zeros(len(columns["date"]), np.int64)}
+    for given, switches in (
+        (undated, PLAIN),
+        (undated, RobustSwitches()),
+        (one_day, PLAIN),
+        (columns, RobustSwitches(forward_slope=False)),
+    ):
+        found = fit(given, switches)
+        assert found.forward_slope == 1.0
+        assert found.diagnostics["forward_slope_measured"] is None
+    # the choice of step 8 is one thing, the slope another
+    assert fit(columns, PLAIN).chosen == "robust"
+    assert fit(columns, PLAIN).diagnostics["do_no_harm"] is False
+    assert fit(columns, RobustSwitches()).forward_slope == fit(columns, PLAIN).forward_slope < 0.9
+
+
+def test_where_the_global_curve_is_chosen_the_slope_is_its_own():
+    # effects of the early days are turned round on the last of 10 days, the curve is turned round with them
+    columns = make_columns(20_000, seed=6, n_days=10)
+    columns = turn_labels(columns, columns["date"] >= 7)
+    found = fit(columns, RobustSwitches())
+    assert found.chosen == "global_curve"
+    early, late = split_days(columns)
+    off = {"value_level": False, "value_slope": False, "value_shape": False, "bin_shrinkage": False}
+    functions = fit_robust(early, compute_bin_bounds(early, 5), **off).functions
+    expected = fit_forward_slope(late, interpolate(functions, late.field_value_id, late.logit))
+    assert found.forward_slope == expected.slope
+    assert found.forward_slope == MIN_SLOPE
 
 
 def test_a_table_without_folds_is_refused():

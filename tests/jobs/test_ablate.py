@@ -100,6 +100,14 @@ def test_what_the_configuration_changed_already_is_no_row(
     assert [name for name, variant in variants.items() if variant.calibrator == full] == ["robust_full"]
 
 
+def test_a_split_by_date_has_a_row_more(tmp_path: Path) -> None:
+    dated = {"split": {"by": "date"}, "input": {"date": "day"}}
+    variants = ablate.list_variants(experiment_config(tmp_path, dated))
+    assert set(variants) - set(ROWS) == {"robust_no_forward_slope"}
+    full = variants["robust_full"].calibrator
+    assert variants["robust_no_forward_slope"].calibrator == full | {"forward_slope": False}
+
+
 def test_document_has_every_row_and_metric(ablation: tuple[RunConfig, dict[str, Any]]) -> None:
     config, document = ablation
     assert json.loads((config.run_dir / "ablate.json").read_text()) == json.loads(json.dumps(document))

@@ -235,6 +235,9 @@ def test_own_scores_with_weights_days_and_features(spark: SparkSession, world: d
     assert methods["adacalib"]["field_rce"] < 0.5 * methods["uncalibrated"]["field_rce"]
     drift = json.loads((config.run_dir / "evaluation.json").read_text())["level_drift"]
     assert drift is not None
+    told = json.loads((config.run_dir / "unified" / "training.json").read_text())
+    assert 0.5 < told["forward_slope_measured"] < 1.5 and told["forward_slope_error"] > 0
+    assert float(load_model(config.run_dir / "unified", config.field)[0].calibrator.slope) == told["forward_slope"]
 
 
 def change_calibrator(config: RunConfig, **changes: Any) -> RunConfig:

@@ -144,8 +144,8 @@ def bin_columns(cells: LogitCells, candidates: tuple[int, ...]) -> Rows:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def write_world(config: RunConfig, rows: Rows, *, rows_of_cells: bool = False) -> None:
-    """Writes the tables that `train_calibrator` reads; on demand with training rows made from logit cells."""
+def write_world(config: RunConfig, rows: Rows, *, rows_of_cells: bool = False, days: np.ndarray | None = None) -> None:
+    """Writes the tables that `train_calibrator` reads; on demand with training rows made from logit cells, or days."""
     tables = config.run_dir / "tables"
     manifest = {
         "input_fingerprint": "world",
@@ -156,8 +156,8 @@ def write_world(config: RunConfig, rows: Rows, *, rows_of_cells: bool = False) -
     }
     (tables / "samples").mkdir(parents=True)
     (tables / "samples" / "_manifest.json").write_text(json.dumps(manifest))
-    no_days = {"date": pa.nulls(len(rows["label"]), pa.date32())}
-    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows) | no_days)}, config)
+    date = pa.nulls(len(rows["label"]), pa.date32()) if days is None else pa.array(days, pa.int32()).cast(pa.date32())
+    write_table(tables / "logit_cells", {"part-0.parquet": _with_field(cell_columns(rows) | {"date": date})}, config)
     bins = bin_columns(cells_of(rows), config.n_bins_candidates)
     write_table(tables / "bin_statistics", {"part-0.parquet": _with_field(bins)}, config)
     training_rows = cell_rows(rows) if rows_of_cells else rows

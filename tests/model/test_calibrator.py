@@ -110,6 +110,28 @@ def test_an_unseen_value_gets_its_parents_level_and_no_other_value_does() -> Non
         assert torch.equal(again(ids, logits, columns), found)
 
 
+@pytest.mark.parametrize("auxiliary", [None, make_auxiliary(True)])
+def test_slope_and_offset_come_last(auxiliary: torch.nn.Module | None) -> None:
+    plain, columns = make_calibrator(auxiliary), make_columns()
+    shift_V = plain.level_shift_V.numpy()
+    calibrator = Calibrator(make_functions(), shift_V, -0.7, auxiliary, slope=0.8, offset=-0.25).eval()
+    ids, logits = columns["field_value_id"].long(), columns["uncalibrated_logit"]
+    with torch.no_grad():
+        found, before = calibrator(ids, logits, columns), plain(ids, logits, columns)
+        torch.testing.assert_close(found, 0.8 * before - 0.25, rtol=0, atol=1e-12)
+        again = restore_calibrator(calibrator.describe(), calibrator.state_dict())
+        assert torch.equal(again(ids, logits, columns), found)
+
+
+def test_functions_of_include_slope_and_offset_too() -> None:
+    calibrator = Calibrator(make_functions(), np.linspace(-1, 1, N_VALUES), 0.3, None, slope=0.6, offset=0.4)
+    functions, line = functions_of(calibrator), np.linspace(-9, 9, 41)
+    for z in range(N_VALUES):
+        ids = np.full(41, z)
+        expected = calibrator(torch.from_numpy(ids), torch.from_numpy(line), {}).numpy()
+        np.testing.assert_allclose(interpolate(functions, ids, line), expected, atol=1e-12)
+
+
 def test_a_calibrator_of_another_shape_is_not_restored() -> None:
     calibrator = make_calibrator(None)
     with pytest.raises(RuntimeError, match="size mismatch for"):

@@ -79,6 +79,25 @@ def test_robust_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
     assert json.dumps(told, allow_nan=False)
 
 
+@pytest.mark.parametrize(("by", "shrinks"), [("date", True), ("hash", False)])
+def test_dated_scores_shrink_where_the_test_is_of_later_days(tmp_path: Path, by: str, shrinks: bool) -> None:
+    # on the last three of ten days every other label is dealt anew
+    rows, rng = draw_rows(6000), np.random.default_rng(4)
+    days = rng.integers(0, 10, 6000).astype(np.int32)
+    anew = (days >= 7) & (rng.random(6000) < 0.5)
+    rows["label"] = np.where(anew, rng.random(6000) < rows["label"].mean(), rows["label"]).astype(np.int8)
+    config = make_config(tmp_path, NO_NETWORK | {"input": {"date": "day"}, "split": {"by": by}})
+    write_world(config, rows, days=days)
+    train_calibrator(config)
+    model, artifact = load_model(config.run_dir / "unified", "shop")
+    told, slope = artifact.documents["training"], float(model.calibrator.slope)
+    assert slope == told["forward_slope"]
+    if shrinks:
+        assert slope < 0.8 and told["forward_slope_measured"] < slope
+    else:
+        assert slope == 1.0 and told["forward_slope_measured"] is None
+
+
 def test_paper_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
     changes = PAPER | {"calibrator": {"mode": "paper", "epochs": 6, "learning_rate": 0.02}}
     config, told = train(tmp_path / "with", changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from adacalib.cells.re_level import fit_re_level
 from adacalib.config import TrainingConfig
 from adacalib.model import re_level
 from adacalib.model.auxiliary import AuxiliaryNetwork
-from adacalib.model.calibrator import Calibrator
+from adacalib.model.calibrator import Calibrator, functions_of
 from adacalib.model.distributed import Ranks, join_ranks
-from adacalib.model.re_level import compute_level_shift, fit_level_shift
+from adacalib.model.re_level import Levelling, fit_on_scores
 from adacalib.model.row_files import RowFiles, open_rows
 from adacalib.model.training import TrainingPlan
 from tests.cells.small_world import cells_by_hand
@@ -106,11 +107,9 @@ def test_streamed_cells_are_those_of_the_rows(
 ) -> None:
     monkeypatch.setattr(re_level, "_MERGE_AT", 500)  # so that parts are added up on the way
     seen: list[LogitCells] = []
-    monkeypatch.setattr(
-        re_level, "fit_level_shift", lambda cells, level_V, per_value: seen.append(cells) or np.zeros(len(level_V))
-    )
+    monkeypatch.setattr(Levelling, "fit", lambda self, cells: seen.append(cells) or {})
     calibrator = make_calibrator(2, bias=0.7)
-    compute_level_shift(calibrator, row_files, LEVEL, make_plan(tmp_path), ranks, per_value=True)
+    fit_on_scores(calibrator, row_files, Levelling(LEVEL, "values"), make_plan(tmp_path), ranks)
     expected = cells_of_scores(drawn, score(drawn, calibrator) - LEVEL[drawn["field_value_id"]])
     (cells,) = seen
     for name in ("field_value_id", "cell", "n_samples", "n_responses"):
@@ -125,11 +124,10 @@ def test_the_shift_repairs_a_value_that_the_network_biases(
     tmp_path: Path, ranks: Ranks, drawn: Rows, row_files: tuple[RowFiles, ...]
 ) -> None:
     # a network that lifts value 1 by 1.5 log-odds, to where nobody is: the shift takes it back
-    nothing_V = np.zeros(N_VALUES)
-    plan = make_plan(tmp_path)
-    plain_V = compute_level_shift(make_calibrator(), row_files, nothing_V, plan, ranks, per_value=True)
+    levelling, plan = Levelling(np.zeros(N_VALUES), "values"), make_plan(tmp_path)
+    plain_V = fit_on_scores(make_calibrator(), row_files, levelling, plan, ranks)["level_shift"]
     calibrator = make_calibrator(1, bias=1.5)
-    shift_V = compute_level_shift(calibrator, row_files, nothing_V, plan, ranks, per_value=True)
+    shift_V = fit_on_scores(calibrator, row_files, levelling, plan, ranks)["level_shift"]
     assert shift_V[1] - plain_V[1] == pytest.approx(-1.5, abs=0.1)
     p = 1 / (1 + np.exp(-score(drawn, _with_shift(calibrator, shift_V))))
     for value in range(1, N_VALUES):
@@ -153,8 +151,8 @@ def test_levels_of_step_2_are_taken_out_and_come_back(
         bounds = BinBounds(np.tile([-20.0, 20.0], (N_VALUES, 1)), np.ones(N_VALUES, np.int64))
         functions = build_functions(bounds, bounds.bin_bounds_VJ + level_V[:, None])
         calibrator = Calibrator(functions, np.zeros(N_VALUES), 0.0, make_calibrator().auxiliary)
-        plan = make_plan(tmp_path)
-        shifts.append(compute_level_shift(calibrator, row_files, level_V, plan, ranks, per_value=True) + level_V)
+        found = fit_on_scores(calibrator, row_files, Levelling(level_V, "values"), make_plan(tmp_path), ranks)
+        shifts.append(found["level_shift"] + level_V)
     np.testing.assert_allclose(shifts[1], shifts[0], atol=1e-6)
     assert np.ptp(shifts[0]) > 0.5
 
@@ -163,9 +161,8 @@ def test_without_levels_per_value_all_values_are_shifted_alike(
     tmp_path: Path, ranks: Ranks, drawn: Rows, row_files: tuple[RowFiles, ...]
 ) -> None:
     calibrator = make_calibrator(1, bias=1.5)
-    shift_V = compute_level_shift(
-        calibrator, row_files, np.zeros(N_VALUES), make_plan(tmp_path), ranks, per_value=False
-    )
+    levelling = Levelling(np.zeros(N_VALUES), "all")
+    shift_V = fit_on_scores(calibrator, row_files, levelling, make_plan(tmp_path), ranks)["level_shift"]
     assert len(set(shift_V.tolist())) == 1
     assert shift_V[0] != 0
     p = 1 / (1 + np.exp(-score(drawn, _with_shift(calibrator, shift_V))))
@@ -173,17 +170,49 @@ def test_without_levels_per_value_all_values_are_shifted_alike(
     assert np.sum(drawn["weight"] * p) == pytest.approx(np.sum(drawn["weight"] * drawn["label"]), rel=1e-3)
 
 
+def test_a_forward_slope_shrinks_towards_where_the_mean_stays(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, row_files: tuple[RowFiles, ...]
+) -> None:
+    before = make_calibrator(1, bias=1.5)
+    for shifts in ("values", "nothing"):
+        levelling = Levelling(np.zeros(N_VALUES), shifts, slope=0.6)
+        found = fit_on_scores(before, row_files, levelling, make_plan(tmp_path), ranks)
+        after = Calibrator(
+            functions_of(before), found["level_shift"], 0.0, before.auxiliary, slope=0.6, offset=found["offset"][0]
+        )
+        logit = score(drawn, _with_shift(before, found["level_shift"]))
+        shrunk = score(drawn, after)
+        np.testing.assert_allclose(shrunk, 0.6 * logit + found["offset"][0], atol=1e-6)
+        expected = np.sum(drawn["weight"] / (1 + np.exp(-shrunk)))
+        assert expected == pytest.approx(np.sum(drawn["weight"] * drawn["label"]), rel=1e-3)
+        _with_shift(before, np.zeros(N_VALUES))
+
+
 def test_fit_by_hand() -> None:
     # both values at log-odds 1 less a = (.5, -.5), so 1 before a is taken out; 30 of 40 respond: α = log 3 - 1
     level_V = np.array([0, 0.5, -0.5])
     cells = cells_by_hand([(1, 0, 20, 18), (2, 0, 20, 12)], 3)
     cells = replace(cells, logit=np.array([0.5, 1.5]))
-    np.testing.assert_allclose(fit_level_shift(cells, level_V, per_value=False), [np.log(3) - 1] * 3)
-    np.testing.assert_array_equal(fit_level_shift(cells, level_V, per_value=True), fit_re_level(cells, level_V))
+    found = Levelling(level_V, "all").fit(cells)
+    np.testing.assert_allclose(found["level_shift"], [np.log(3) - 1] * 3)
+    assert found["offset"] == [0.0]
+    own = Levelling(level_V, "values").fit(cells)
+    np.testing.assert_array_equal(own["level_shift"], fit_re_level(cells, level_V))
+    # left where they are, at 1, and halved: log 3 = .5·1 + offset
+    found = Levelling(level_V, "nothing", slope=0.5).fit(cells)
+    np.testing.assert_array_equal(found["level_shift"], np.zeros(3))
+    np.testing.assert_allclose(found["offset"], [np.log(3) - 0.5])
+
+
+@pytest.mark.parametrize(
+    ("shifts", "slope", "needed"), [("values", 1.0, True), ("nothing", 0.9, True), ("nothing", 1.0, False)]
+)
+def test_rows_are_read_where_something_is_to_be_fitted(shifts: Any, slope: float, needed: bool) -> None:
+    assert Levelling(np.zeros(2), shifts, slope).is_needed is needed
 
 
 def test_a_rank_without_rows_adds_nothing_and_no_rows_at_all_are_refused(ranks: Ranks) -> None:
     empty = re_level._Accumulator(N_VALUES).join_ranks(ranks)
     assert empty is not None and len(empty) == 0 and empty.n_values == N_VALUES
     with pytest.raises(NoCellsError, match="0 logit cells"):
-        fit_level_shift(empty, np.zeros(N_VALUES), per_value=True)
+        Levelling(np.zeros(N_VALUES), "values").fit(empty)

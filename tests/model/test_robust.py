@@ -175,7 +175,7 @@ def test_a_run_that_was_killed_around_the_trial_resumes_to_the_same_result(
 
     with monkeypatch.context() as patch:
         patch.setattr(robust, "train", train_or_die)
-        patch.setattr(robust, "compute_level_shift", None)  # the third training ends, and no more
+        patch.setattr(robust, "fit_on_scores", None)  # the third training ends, and no more
         with pytest.raises((InterruptedError, TypeError)):
             train_robust(config, fit, SHAPE, *rows, ranks)
     training = config.training.model_copy(update={"resume": True})
@@ -322,6 +322,28 @@ def test_without_rows_the_shift_is_that_of_the_cells(tmp_path: Path, drawn: Rows
         np.testing.assert_array_equal(shift_V, shift_V[0])
         p = 1 / (1 + np.exp(-(logit + shift_V[0])))
         assert (cells.weight * p).sum() == pytest.approx(cells.response.sum(), rel=1e-9)
+
+
+def test_a_forward_slope_shrinks_rows_and_cells_alike_and_keeps_the_mean(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
+) -> None:
+    cells, rows, batch = cells_from_columns(cell_columns(drawn), N_VALUES), write_rows(tmp_path, drawn), to_batch(drawn)
+    ids, logits = batch["field_value_id"].long(), batch["uncalibrated_logit"]
+    for re_level in (True, False):
+        config = fast_config(
+            tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 1}, "re_level": re_level}
+        )
+        drifting = replace(fit, forward_slope=0.7)
+        whole = [train_robust(config, each, SHAPE, *rows, ranks)[0] for each in (fit, drifting)]
+        from_cells = [calibrate_without_rows(config, each, cells) for each in (fit, drifting)]
+        for plain, shrunk in (whole, from_cells):
+            assert (float(plain.slope), float(plain.offset), float(shrunk.slope)) == (1.0, 0.0, 0.7)
+            assert torch.equal(plain.level_shift_V, shrunk.level_shift_V)
+            with torch.no_grad():
+                before, after = (each(ids, logits, batch).numpy() for each in (plain, shrunk))
+            np.testing.assert_allclose(after, 0.7 * before + float(shrunk.offset), atol=1e-12)
+            expected = np.sum(drawn["weight"] / (1 + np.exp(-after)))
+            assert expected == pytest.approx(np.sum(drawn["weight"] * drawn["label"]), rel=2e-3)
 
 
 def test_held_out_rows_alone_are_not_enough(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from adacalib.report import run_tables, tables
 from adacalib.report.learned import make_learned_table
 from adacalib.report.tables import Table
@@ -103,3 +105,7 @@ def test_learned_parts_and_what_is_absent() -> None:
     with_bins = {row[0]: row[1] for row in text(make_learned_table(make_data(chosen_bins=make_chosen(10))))}
     assert with_bins["adaptive binning"] == "5 bins: 5, 20 bins: 5"
     assert [row[0] for row in text(make_learned_table(make_bare_data()))] == ["mode", "field part"]
+    slope = {"forward_slope": 0.9, "forward_slope_measured": 0.876, "forward_slope_error": 0.012}
+    dated = make_data()
+    dated = replace(dated, training={**dated.training, **slope})
+    assert ["forward slope", "0.900 (measured 0.876 ± 0.012)"] in [row[:2] for row in text(make_learned_table(dated))]

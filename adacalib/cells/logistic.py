@@ -1,4 +1,4 @@
-"""Logistic regression on logit cells with few features: the likelihood behind Platt, temperature and gamma.
+"""Logistic regression on logit cells with few features: the likelihood behind Platt, temperature, gamma, forward slope.
 
 Shape letters: N cells, D features, E = D + 1 columns (the features and the level).
 """

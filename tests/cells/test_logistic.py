@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from adacalib.baselines.logistic import (
+from adacalib.cells.logistic import (
     NotSettledError,
     compute_log_loss_sum,
     fit_level,
