@@ -163,7 +163,9 @@ class BinsConfig(_Section):
 
     method: Literal["logit_cells", "approx_quantile"] = "logit_cells"
     n_bins_candidates: tuple[int, ...] | None = Field(
-        None, description="numbers of bins; default 20 in robust mode, 5, 10, 20 in paper mode"
+        None,
+        description="numbers of bins; paper mode weighs them per field value (default 5, 10, 20), "
+        "robust mode takes the largest (default 20)",
     )
     accuracy: int = Field(1000, ge=10, description="accuracy of percentile_approx (method: approx_quantile)")
 
@@ -252,12 +254,11 @@ class AuxiliaryConfig(_Section):
 SWITCH_MODES = {
     "posterior_guidance": ("paper",),
     "adaptive_function": ("paper",),
-    "adaptive_binning": ("paper", "robust"),
+    "adaptive_binning": ("paper",),
     "value_level": ("robust",),
     "value_slope": ("robust",),
     "value_shape": ("robust",),
     "bin_shrinkage": ("robust",),
-    "residual_network": ("robust",),
     "do_no_harm": ("robust",),
     "forward_slope": ("robust",),
     "value_parent": ("robust",),
@@ -282,7 +283,7 @@ class CalibratorConfig(_Section):
     # the paper's four ablation switches (the fourth is auxiliary.enabled)
     posterior_guidance: bool = Field(True, description="false: free knots instead of MLP(posterior) (paper mode)")
     adaptive_function: bool = Field(True, description="false: one function for all field values (paper mode)")
-    adaptive_binning: bool = Field(True, description="false: the middle candidate only, no gate")
+    adaptive_binning: bool = Field(True, description="false: the middle candidate only, no gate (paper mode)")
     # parts of robust mode
     value_level: bool = Field(True, description="empirical-Bayes level per field value")
     value_slope: bool = Field(True, description="empirical-Bayes slope per field value")
@@ -291,7 +292,6 @@ class CalibratorConfig(_Section):
         True, description="levels shrink towards that of the value's parent, where the run has a `parent`"
     )
     bin_shrinkage: bool = Field(True, description="shrunken shift per bin")
-    residual_network: bool = Field(False, description="network on the posteriors that moves the knots")
     re_level: bool = Field(True, description="level per field value fitted once more after the auxiliary network")
     hard_monotone: bool = Field(True, description="false: knots may fall where the bins say so")
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")

@@ -101,7 +101,6 @@ def _list_robust_rows(full: dict[str, Any], has_network: bool) -> dict[str, Vari
         "robust_no_slope": Variant("− slope", full | {"value_slope": False}),
         "robust_no_shape": Variant("− shape", full | {"value_shape": False}),
         "robust_no_bin_shift": Variant("− bin shifts", full | {"bin_shrinkage": False}),
-        "robust_residual": Variant("+ residual network", full | {"residual_network": True}),
         "robust_no_re_level": Variant("− re-level", full | {"re_level": False}),
         "robust_not_monotone": Variant("− hard monotone", full | {"hard_monotone": False}),
         "robust_always": Variant("− do no harm", full | {"do_no_harm": False}),

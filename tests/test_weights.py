@@ -55,7 +55,6 @@ from adacalib.model.auxiliary import AuxiliaryNetwork
 from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.paper import PaperCalibrator, compute_paper_loss
 from adacalib.model.predictor import Predictor, compute_log_loss
-from adacalib.model.refine import posterior_at_bounds
 from adacalib.model.robust import OutOfFoldCalibrator, compute_step_loss
 from adacalib.model.row_files import RowFiles, open_rows
 from adacalib.model.training import train
@@ -148,7 +147,6 @@ CELL_FITS: dict[str, Callable[[LogitCells], list[Any]]] = {
     "re_level": lambda cells: [fit_re_level(cells, np.zeros(N_VALUES))],
     "level_drift": lambda cells: [list(compare_levels(cells, {"none": None, "all": cells})["all"].values())],
     "terciles": lambda cells: [assign_terciles(cells)],
-    "posteriors": lambda cells: [posterior_at_bounds(cells, compute_bin_bounds(cells, 8))],
 }
 
 

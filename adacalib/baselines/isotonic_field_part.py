@@ -21,7 +21,7 @@ def fit_isotonic_field_part(cells: LogitCells, folds: Sequence[LogitCells]) -> F
 
     Args:
         cells: logit cells of train ∪ dev.
-        folds: cells of each fold (`deal_folds`); empty for the full fit only.
+        folds: cells of each fold (`split_folds`); empty for the full fit only.
 
     Raises:
         NoCellsError: there are no cells, or a fold holds all of them.

@@ -13,11 +13,7 @@ from adacalib.cells.forward_slope import ForwardSlope
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
-from adacalib.cells.thinning import split_cells
 from adacalib.cells.time_periods import Columns, split_by_time
-
-N_DEALT_FOLDS = 4
-"""Folds that are dealt from cells where the rows have none."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +77,12 @@ class RobustSwitches:
         }
 
 
-def deal_folds(columns: Columns, n_values: int, n_folds: int, seed: int) -> tuple[LogitCells, ...]:
-    """The cells of each fold: the table's own folds, or, where it has one, N_DEALT_FOLDS dealt from the cells.
-
-    Rows of one cell are exchangeable, so dealing them at random is as good as a fold by a hash of the row; only a
-    network that streams rows needs to know which row is in which fold.
+def split_folds(columns: Columns, n_values: int, n_folds: int) -> tuple[LogitCells, ...]:
+    """The cells of each fold.
 
     Raises:
         NoCellsError: one fold has all cells, so nothing is left to fit its functions on.
     """
-    if n_folds == 1:
-        cells = cells_from_columns(columns, n_values)
-        return split_cells(cells, (1 / N_DEALT_FOLDS,) * N_DEALT_FOLDS, seed)
     used = np.unique(columns["fold"])
     if len(used) == 1:
         raise NoCellsError(
@@ -124,7 +114,7 @@ def fit_field_part(
     Args:
         columns: of the logit_cells table, one field; `date` (days as integers) where the run has dates.
         n_values: number of dense ids, id 0 included.
-        folds: cells of each fold (`deal_folds`); empty for the full fit only.
+        folds: cells of each fold (`split_folds`); empty for the full fit only.
         bounds: bounds of every field value. They depend on logits only, never on labels, so all folds share them.
         seed: of the inner split of step 8.
         parent_V: dense id of each field value's parent, 0 for none.

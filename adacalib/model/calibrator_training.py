@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from adacalib.baselines.isotonic_field_part import fit_isotonic_field_part
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.config import RunConfig
 from adacalib.manifest import MixedTables, find_table, read_manifest, read_origin
 from adacalib.model.auxiliary import AuxiliaryShape
@@ -26,7 +26,6 @@ from adacalib.model.neucalib import train_neucalib
 from adacalib.model.paper_training import train_paper
 from adacalib.model.predictor import load_predictor
 from adacalib.model.read_tables import Columns, read_cells, read_columns
-from adacalib.model.refine import refine_field_part
 from adacalib.model.robust import calibrate_without_rows, train_robust
 from adacalib.model.row_files import RowFiles, open_rows
 from adacalib.model.unified import UnifiedModel, publish_unified
@@ -153,20 +152,14 @@ def _fit_on_every_rank(
         settings.do_no_harm,
         settings.forward_slope and config.split.by == "date",  # other tests are of the same days as the fit
     )
-    is_robust = settings.mode == "robust"
-    refines = is_robust and (settings.residual_network or len(bins.candidates) > 1)
-    needs_folds = refines or (config.has_auxiliary_network and settings.auxiliary.out_of_fold)
-    folds = deal_folds(columns, n_values, config.n_folds, config.seed) if needs_folds else ()
-    bounds = [bins.bounds_of(place) for place in range(len(bins.candidates))]
-    if is_robust:
+    needs_folds = config.has_auxiliary_network and settings.auxiliary.out_of_fold
+    folds = split_folds(columns, n_values, config.n_folds) if needs_folds else ()
+    if settings.mode == "robust":
+        largest = bins.bounds_of(len(bins.candidates) - 1)
         parent_V = _read_parents(config, n_values)
-        fit = fit_field_part(columns, n_values, folds, bounds[0], switches, config.seed, parent_V)
+        fit = fit_field_part(columns, n_values, folds, largest, switches, config.seed, parent_V)
     else:
         fit = fit_isotonic_field_part(cells_from_columns(columns, n_values), folds)
-    if refines and fit.chosen == "robust":
-        chosen = replace(switches, do_no_harm=False, forward_slope=False)  # later days are asked once per run
-        others = [fit_field_part(columns, n_values, folds, own, chosen, config.seed, parent_V) for own in bounds[1:]]
-        fit = refine_field_part([fit, *others], folds, bounds, settings.residual_network, config.seed)
     words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics, fit.forward_slope])[0]
     arrays = broadcast_arrays(ranks, _pack(fit))
     n_functions = sum(name.endswith("/row_V") for name in arrays)

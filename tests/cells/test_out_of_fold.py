@@ -10,11 +10,10 @@ from adacalib.cells.forward_slope import MIN_SLOPE, fit_forward_slope
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
 from adacalib.cells.logit_cells import cells_from_columns, join_cells
 from adacalib.cells.out_of_fold import (
-    N_DEALT_FOLDS,
     RobustSwitches,
-    deal_folds,
     fit_field_part,
     leave_fold_out,
+    split_folds,
 )
 from adacalib.cells.robust import fit_robust
 from adacalib.cells.time_periods import split_by_time
@@ -43,7 +42,7 @@ def make_columns(n_rows=4000, seed=3, effect=1.0, n_days=0):
 
 
 def fit(columns, switches=PLAIN, n_folds=4, seed=1):
-    folds = deal_folds(columns, N_VALUES, n_folds, seed)
+    folds = split_folds(columns, N_VALUES, n_folds)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
     return fit_field_part(columns, N_VALUES, folds, bounds, switches, seed)
 
@@ -101,23 +100,18 @@ def test_mean_logit_by_hand():
     assert fit(ones).mean_logit == pytest.approx(np.log(9))
 
 
-def test_the_table_gives_its_own_folds_and_one_fold_is_dealt():
+def test_folds_are_the_tables_own():
     columns = make_columns()
-    own = deal_folds(columns, N_VALUES, 4, seed=1)
-    for fold, cells in enumerate(own):
+    folds = split_folds(columns, N_VALUES, 4)
+    for fold, cells in enumerate(folds):
         assert cells.n_samples.sum() == np.sum(columns["fold"] == fold)
-    dealt = deal_folds(columns, N_VALUES, 1, seed=1)
-    assert len(dealt) == N_DEALT_FOLDS
-    for folds in (own, dealt):
-        whole, again = cells_from_columns(columns, N_VALUES), join_cells(folds)
-        np.testing.assert_array_equal(again.n_samples, whole.n_samples)
-        np.testing.assert_array_equal(again.n_responses, whole.n_responses)
-        np.testing.assert_allclose(again.weight, whole.weight)
-        for fold in range(len(folds)):
-            rest = leave_fold_out(folds, fold).n_samples.sum()
-            assert rest == whole.n_samples.sum() - folds[fold].n_samples.sum()
-    again = deal_folds(columns, N_VALUES, 1, seed=1)
-    np.testing.assert_array_equal(again[0].n_responses, dealt[0].n_responses)
+    whole, again = cells_from_columns(columns, N_VALUES), join_cells(folds)
+    np.testing.assert_array_equal(again.n_samples, whole.n_samples)
+    np.testing.assert_array_equal(again.n_responses, whole.n_responses)
+    np.testing.assert_allclose(again.weight, whole.weight)
+    for fold in range(4):
+        rest = leave_fold_out(folds, fold).n_samples.sum()
+        assert rest == whole.n_samples.sum() - folds[fold].n_samples.sum()
 
 
 @pytest.mark.parametrize(("effect", "expected"), [(1.0, "robust"), (0.0, "global_curve")])
@@ -222,7 +216,7 @@ def test_a_table_without_folds_is_refused():
     columns = make_columns(50)
     columns["fold"] = np.zeros(50, np.int64)
     with pytest.raises(NoCellsError, match=r"all logit cells are in fold 0 of 4.*run from build_logit_cells"):
-        deal_folds(columns, N_VALUES, 4, seed=1)
+        split_folds(columns, N_VALUES, 4)
 
 
 def turn_labels(columns, turned):
@@ -234,7 +228,7 @@ def turn_labels(columns, turned):
 
 
 def fit_with_parents(columns, parent_V, switches=PLAIN):
-    folds = deal_folds(columns, N_VALUES, 4, seed=1)
+    folds = split_folds(columns, N_VALUES, 4)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
     return fit_field_part(columns, N_VALUES, folds, bounds, switches, 1, parent_V)
 

@@ -26,7 +26,6 @@ PARTS = {
     "robust_no_slope": ("value_slope", False),
     "robust_no_shape": ("value_shape", False),
     "robust_no_bin_shift": ("bin_shrinkage", False),
-    "robust_residual": ("residual_network", True),
     "robust_no_re_level": ("re_level", False),
     "robust_not_monotone": ("hard_monotone", False),
     "robust_always": ("do_no_harm", False),
@@ -62,7 +61,7 @@ def test_each_part_of_the_issue_has_its_row(tmp_path: Path) -> None:
         assert variants[name].calibrator == full | {key: value}, name
     for name, (key, value) in NETWORK.items():
         assert variants[name].calibrator == full | {"auxiliary": full["auxiliary"] | {key: value}}, name
-    assert len({variant.label for name, variant in variants.items() if name.startswith("robust")}) == 14
+    assert len({variant.label for name, variant in variants.items() if name.startswith("robust")}) == 13
 
 
 def test_table_2_takes_one_part_more_out_in_each_row(tmp_path: Path) -> None:
@@ -84,7 +83,6 @@ def test_table_2_takes_one_part_more_out_in_each_row(tmp_path: Path) -> None:
     ("calibrator", "left_out"),
     [
         ({"value_slope": False}, {"robust_no_slope"}),
-        ({"residual_network": True}, {"robust_residual"}),
         ({"fit_on": "dev"}, {"robust_dev_only"}),
         ({"auxiliary": {"field_value_embedding": "off"}}, {"robust_embedding_off"}),
         ({"auxiliary": {"enabled": False}}, {"paper_no_auxiliary", *NETWORK}),
@@ -200,8 +198,8 @@ def test_a_variant_of_an_earlier_ablation_is_not_read(
 def test_rows_named_come_with_the_full_calibrator_of_their_mode(tmp_path: Path) -> None:
     variants = ablate.list_variants(experiment_config(tmp_path))
     assert ablate.pick_variants(variants, []) == variants
-    picked = ablate.pick_variants(variants, ["robust_residual", "paper_fixed_bins"])
-    assert list(picked) == ["paper_full", "paper_fixed_bins", "robust_full", "robust_residual"]  # in the table's order
+    picked = ablate.pick_variants(variants, ["robust_no_slope", "paper_fixed_bins"])
+    assert list(picked) == ["paper_full", "paper_fixed_bins", "robust_full", "robust_no_slope"]  # in the table's order
     assert list(ablate.pick_variants(variants, ["robust_full"])) == ["robust_full"]
     with pytest.raises(ConfigError, match=r"--only robust_no_parent: no such row here; there are paper_full, .*on$"):
         ablate.pick_variants(variants, ["robust_full", "robust_no_parent"])

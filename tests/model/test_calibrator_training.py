@@ -138,18 +138,16 @@ def test_another_seed_of_the_training_alone_takes_the_same_tables(tmp_path: Path
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
-def test_candidates_and_residual_are_refined_on_cells(tmp_path: Path) -> None:
-    changes = NO_NETWORK | {"bins": {"n_bins_candidates": [2, 10]}}
-    changes["calibrator"] = {**NO_NETWORK["calibrator"], "residual_network": True}
-    config, told = train(tmp_path, changes)
-    assert told["refinement_loss_after"] <= told["refinement_loss_before"]
-    assert set(told["chosen_candidates"]) <= {2, 10} and len(told["chosen_candidates"]) == 7
-    assert field_rce(FRESH, score(config, FRESH)) < 0.4 * field_rce(FRESH, FRESH["uncalibrated_logit"])
+def test_robust_mode_takes_the_largest_number_of_bins(tmp_path: Path) -> None:
+    both, told = train(tmp_path / "both", NO_NETWORK | {"bins": {"n_bins_candidates": [2, 10]}})
+    alone, _ = train(tmp_path / "alone", NO_NETWORK | {"bins": {"n_bins_candidates": [10]}})
+    np.testing.assert_array_equal(score(both, FRESH), score(alone, FRESH))
+    assert "chosen_candidates" not in told
     # monotone for every value
     line = np.linspace(-8, 8, 200).astype(np.float32)
     for value in range(7):
         rows = {"field_value_id": np.full(200, value), "uncalibrated_logit": line}
-        assert np.all(np.diff(score(config, rows)) > 0)
+        assert np.all(np.diff(score(both, rows)) > 0)
 
 
 def test_twenty_rows_are_enough_to_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

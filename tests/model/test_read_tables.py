@@ -11,7 +11,7 @@ import pytest
 
 from adacalib.cells.bin_bounds import compute_bin_bounds
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.model.read_tables import Columns, read_cells, read_columns
 from adacalib.model.row_files import StreamError
 from tests.model.calibrator_world import N_FIELD_VALUES, cell_columns, draw_rows, write_table
@@ -44,7 +44,7 @@ def draw_columns() -> Columns:
 
 
 def fit(columns: Columns) -> FieldFit:
-    folds = deal_folds(columns, N_VALUES, 4, seed=1)
+    folds = split_folds(columns, N_VALUES, 4)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
     return fit_field_part(columns, N_VALUES, folds, bounds, RobustSwitches(), seed=1)
 

@@ -14,7 +14,7 @@ import torch
 from adacalib.cells.bin_bounds import compute_bin_bounds
 from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, deal_folds, fit_field_part
+from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.config import RunConfig, TrainingConfig, parse_config
 from adacalib.model import robust
 from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
@@ -59,7 +59,7 @@ def drawn() -> Rows:
 def fit(drawn: Rows) -> FieldFit:
     columns = cell_columns(drawn)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 10)
-    return fit_field_part(columns, N_VALUES, deal_folds(columns, N_VALUES, 4, 1), bounds, RobustSwitches(), 1)
+    return fit_field_part(columns, N_VALUES, split_folds(columns, N_VALUES, 4), bounds, RobustSwitches(), 1)
 
 
 def to_batch(rows: Rows) -> dict[str, torch.Tensor]:
@@ -217,7 +217,7 @@ def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
 ) -> None:
     columns = cell_columns(drawn)
     cells = cells_from_columns(columns, N_VALUES)
-    bounds, folds = compute_bin_bounds(cells, 10), deal_folds(columns, N_VALUES, 4, 1)
+    bounds, folds = compute_bin_bounds(cells, 10), split_folds(columns, N_VALUES, 4)
     parent_V = np.append(0, 1 + np.arange(N_FIELD_VALUES) % 2)
     leaning = fit_field_part(columns, N_VALUES, folds, bounds, RobustSwitches(), 1, parent_V)
     assert leaning.chosen == "robust" and leaning.parent_level_P.shape == (3,) and leaning.parent_level_P[0] == 0
