@@ -27,7 +27,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, FloatType, StructType
 
 from adacalib import manifest
 from adacalib.config import InputConfig, RunConfig, SparkConfig
@@ -155,7 +155,7 @@ def write_table(
     staging = path.parent / f".{table}.{uuid.uuid4().hex}"
     rows = Observation()
     counted = frame.select(*schema.fieldNames()).observe(rows, F.count(F.lit(1)).alias("rows"))
-    writer = counted.write.mode("error")
+    writer = counted.write.mode("error").options(**_plain_columns(schema))
     try:
         (writer.partitionBy(partition_by) if partition_by else writer).parquet(str(staging))
         n_rows = int(rows.get["rows"])
@@ -165,6 +165,18 @@ def write_table(
         shutil.rmtree(staging, ignore_errors=True)
     log.info("wrote %s: %s rows in %.1f s", path, f"{n_rows:,}", time.monotonic() - started)
     return n_rows
+
+
+def _plain_columns(schema: StructType) -> dict[str, str]:
+    """Parquet options: no dictionary for columns whose values hardly repeat, so that none is built and thrown away."""
+    columns = []
+    for field in schema:
+        if isinstance(field.dataType, ArrayType):
+            if isinstance(field.dataType.elementType, FloatType):
+                columns.append(f"{field.name}.list.element")
+        elif field.name == "sample_id" or field.name.endswith(("_logit", "_score", "_probability")):
+            columns.append(field.name)
+    return {f"parquet.enable.dictionary#{column}": "false" for column in columns}
 
 
 def write_json(path: Path, document: Any) -> None:

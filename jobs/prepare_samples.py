@@ -47,24 +47,22 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         filtered = input_rows.filter_rows(raw, config)
         lengths = input_rows.find_array_lengths(filtered, config)
         n_input = raw.count()
-        rows = input_rows.build_input_rows(filtered, config, lengths).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = input_rows.build_input_rows(filtered, config, lengths)
         counts = _count_input(rows, config, n_input, lengths)
     except (PySparkException, Py4JJavaError) as error:
         raise io.unreadable_input(config, error) from error
     with_ids = samples.assign_sample_ids(
         rows.filter(F.size("reasons") == 0), _count_partitions(config, counts["n_good"])
     )
-    with_ids = with_ids.persist(StorageLevel.MEMORY_AND_DISK)
+    with_ids = with_ids.persist(StorageLevel.DISK_ONLY)  # as large as the input: in memory it would leave none
     try:
         rejected = counts["rejected"] | {"generation": counts["generation"]}
-        io.write_table(rejects.build_rejects(rows), config, "rejects", schemas.REJECTS, facts=rejected)
+        faulty = rows if rejected["n_rejected"] else rows.filter(F.lit(False))
+        io.write_table(rejects.build_rejects(faulty), config, "rejects", schemas.REJECTS, facts=rejected)
         _refuse_bad_input(config, counts)
         _warn_of_small_weights(config, counts["mean_weight"])
-        good = _split(with_ids, config)
-        rows.unpersist()  # with_ids is computed by now and kept instead
-        _write_samples(good, config, lengths, counts)
+        _write_samples(_split(with_ids, config, counts["n_good"]), config, lengths, counts)
     finally:
-        rows.unpersist()
         with_ids.unpersist()
 
 
@@ -147,9 +145,13 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
         "n_empty_field_values": {f: found[f"empty_{f}"] for f in config.fields},
         "rejected": {
             "n_rejected": found["n_rejected"],
-            "reasons": {row["reason"]: row["n_rows"] for row in rejects.count_reasons(rows).collect()},
+            "reasons": _count_reasons(rows) if found["n_rejected"] else {},
         },
     }
+
+
+def _count_reasons(rows: DataFrame) -> dict[str, int]:
+    return {row["reason"]: row["n_rows"] for row in rejects.count_reasons(rows).collect()}
 
 
 def _refuse_bad_input(config: RunConfig, counts: dict[str, Any]) -> None:
@@ -179,9 +181,14 @@ def _warn_of_small_weights(config: RunConfig, mean_weight: float) -> None:
         )
 
 
-def _split(good: DataFrame, config: RunConfig) -> DataFrame:
+def _split(good: DataFrame, config: RunConfig, n_good: int) -> DataFrame:
     split_rows = samples.assign_split(good, config.split, config.seed)
     n_samples = {row["split"]: row["count"] for row in split_rows.groupBy("split").count().collect()}
+    if (found := sum(n_samples.values())) != n_good:
+        raise io.InputError(
+            f"{config.input.path}: {n_good:,} good rows at first and {found:,} when read again: it changed meanwhile; "
+            "run again on an input that stands still"
+        )
     if empty := samples.find_empty_splits(n_samples, config.split):
         raise io.InputError(
             f"split {', '.join(empty)}: no rows (found {n_samples}); change split.by, its shares or "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -56,6 +57,32 @@ def samples(spark: SparkSession, config: RunConfig) -> dict[str, dict[str, Any]]
 
 def kept(world: dict[str, list[Any]]) -> list[int]:
     return [i for i, price in enumerate(world["price"]) if price is not None and price > 25]
+
+
+def test_an_input_that_changes_between_two_readings_is_refused(
+    spark: SparkSession, world: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_input(tmp_path, world)
+    count = prepare_samples._count_input
+    monkeypatch.setattr(
+        prepare_samples, "_count_input", lambda *given: (c := count(*given)) | {"n_good": c["n_good"] + 1}
+    )
+    n = len(kept(world))
+    with pytest.raises(io.InputError, match=rf"input: {n + 1} good rows at first and {n} when read again: it changed"):
+        prepare_samples.run(spark, make_config(tmp_path, CHANGES))
+    assert not (tmp_path / "runs" / "small" / "tables" / "samples").exists()
+
+
+def test_no_dictionary_is_built_for_what_hardly_repeats(config: RunConfig) -> None:
+    used = {}
+    for file in io.table_path(config, "samples").rglob("*.parquet"):
+        group = pq.ParquetFile(file).metadata.row_group(0)
+        for column in (group.column(i) for i in range(group.num_columns)):
+            used.setdefault(column.path_in_schema, set()).update(column.encodings)
+    with_dictionary = {name for name, names in used.items() if names & {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}}
+    plain = {"sample_id", "true_probability", "predictor_features.list.element", "auxiliary_features.list.element"}
+    assert plain <= set(used) and not plain & with_dictionary
+    assert {"label", "date", "field_value_id_shop", "auxiliary_category_ids.list.element"} <= with_dictionary
 
 
 def test_every_row_that_meets_the_filter_is_there_once(samples: dict, world: dict) -> None:
