@@ -297,8 +297,8 @@ class CalibratorConfig(_Section):
     do_no_harm: bool = Field(True, description="the global curve alone where held-out loss prefers it")
     forward_slope: bool = Field(
         True,
-        description="dated rows: calibrated log-odds shrink by the calibration slope that later days show of a fit to "
-        "earlier ones, never above 1",
+        description="with split.by: date, calibrated log-odds shrink by the calibration slope that later days show of "
+        "a fit to the earlier ones, as far as it lies more than two standard errors below 1",
     )
     seed: int | None = Field(
         None,

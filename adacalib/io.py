@@ -168,7 +168,10 @@ def write_table(
 
 
 def _plain_columns(schema: StructType) -> dict[str, str]:
-    """Parquet options: no dictionary for columns whose values hardly repeat, so that none is built and thrown away."""
+    """Parquet options: no dictionary for columns whose values as a rule hardly repeat, standardised features too.
+
+    One would be built, column by column, and thrown away.
+    """
     columns = []
     for field in schema:
         if isinstance(field.dataType, ArrayType):
@@ -226,6 +229,11 @@ def read_input(spark: SparkSession, config: RunConfig) -> DataFrame:
 def unreadable_input(config: RunConfig, error: Exception) -> InputError:
     """Turns an error that Spark raised while it read the input into one line with the file and the next step."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    if any("OutOfMemoryError" in line for line in lines):
+        return InputError(
+            f"{config.input.path}: Spark ran out of memory while it read it; raise spark.driver.memory in the file of "
+            "spark.conf (on a cluster spark.executor.memory), then run prepare_samples again."
+        )
     telling = ("FAILED_READ_FILE", "not a Parquet file", "Malformed", "MALFORMED", "UNABLE_TO_INFER", "PATH_NOT_FOUND")
     found = next((line for word in telling for line in lines if word in line), None)
     if found is not None and "PATH_NOT_FOUND" in found:

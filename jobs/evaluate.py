@@ -56,7 +56,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         "isotonic_offset": fit_isotonic_offset(fit_cells[config.field]).predict,
     }
     test = evaluation_sums.add_scores(calibrated.filter("split = 'test'"), config.field, predictors)
-    test = test.persist(StorageLevel.MEMORY_AND_DISK)
+    test = test.persist(StorageLevel.DISK_ONLY)
     frequent = _list_frequent_values(fit_cells[config.field])
     try:
         sums = {

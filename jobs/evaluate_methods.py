@@ -56,7 +56,7 @@ def evaluate_seed(
     test = rows.filter("split = 'test'")
     scored = _add_trained(test, field, trained)
     scored = evaluation_sums.add_scores(scored, field, {name: method.predict for name, method in fitted.items()})
-    scored = scored.persist(StorageLevel.MEMORY_AND_DISK)
+    scored = scored.persist(StorageLevel.DISK_ONLY)
     try:
         methods = ("uncalibrated", *baselines, *trained)
         test_cells = evaluation_sums.collect_cells(

@@ -102,13 +102,13 @@ def _write_tables(
     spark: SparkSession, skeleton_lines: DataFrame, common_lines: DataFrame, folder: Path, seed: int
 ) -> dict[str, Any]:
     """Writes both tables; returns the manifest's counts."""
-    common = ali_ccp.parse_common(common_lines).persist(StorageLevel.MEMORY_AND_DISK)
+    common = ali_ccp.parse_common(common_lines).persist(StorageLevel.DISK_ONLY)
     seen, several = Observation(), Observation()
     halves = [F.count_if(F.col("half") == half).alias(half) for half in ali_ccp.HALVES]
     counted = ali_ccp.parse_skeleton(skeleton_lines.observe(seen, *halves))
-    repeated = ali_ccp.find_repeated(counted, "sample_id").persist(StorageLevel.MEMORY_AND_DISK)
+    repeated = ali_ccp.find_repeated(counted, "sample_id").persist(StorageLevel.DISK_ONLY)
     skeleton = ali_ccp.parse_skeleton(skeleton_lines)
-    orphans = ali_ccp.find_orphans(skeleton, common).persist(StorageLevel.MEMORY_AND_DISK)
+    orphans = ali_ccp.find_orphans(skeleton, common).persist(StorageLevel.DISK_ONLY)
     try:
         for faulty, reason in ((repeated, ali_ccp.REPEATED_SAMPLE), (orphans, ali_ccp.NO_COMMON_LINE)):
             skeleton = ali_ccp.add_reason(skeleton, faulty, reason, faulty.count() <= BROADCAST_LIMIT)

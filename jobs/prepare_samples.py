@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from adacalib import io, schemas
@@ -43,27 +45,36 @@ def run(spark: SparkSession, config: RunConfig) -> None:
             "\n  - ".join([f"{config.input.path} does not fit the configuration:", *faults])
             + f"\n  columns there: {known}"
         )
-    try:
+    with _reading(config):
         filtered = input_rows.filter_rows(raw, config)
         lengths = input_rows.find_array_lengths(filtered, config)
         n_input = raw.count()
         rows = input_rows.build_input_rows(filtered, config, lengths)
         counts = _count_input(rows, config, n_input, lengths)
-    except (PySparkException, Py4JJavaError) as error:
-        raise io.unreadable_input(config, error) from error
+    rejected = counts["rejected"] | {"generation": counts["generation"]}
+    faulty = rows if rejected["n_rejected"] else rows.filter(F.lit(False))
+    io.write_table(rejects.build_rejects(faulty), config, "rejects", schemas.REJECTS, facts=rejected)
+    _refuse_bad_input(config, counts)
+    _warn_of_small_weights(config, counts["mean_weight"])
     with_ids = samples.assign_sample_ids(
         rows.filter(F.size("reasons") == 0), _count_partitions(config, counts["n_good"])
     )
     with_ids = with_ids.persist(StorageLevel.DISK_ONLY)  # as large as the input: in memory it would leave none
     try:
-        rejected = counts["rejected"] | {"generation": counts["generation"]}
-        faulty = rows if rejected["n_rejected"] else rows.filter(F.lit(False))
-        io.write_table(rejects.build_rejects(faulty), config, "rejects", schemas.REJECTS, facts=rejected)
-        _refuse_bad_input(config, counts)
-        _warn_of_small_weights(config, counts["mean_weight"])
-        _write_samples(_split(with_ids, config, counts["n_good"]), config, lengths, counts)
+        with _reading(config):  # here every column of it is computed, and kept
+            good = _split(with_ids, config, counts)
+        _write_samples(good, config, lengths, counts)
     finally:
         with_ids.unpersist()
+
+
+@contextmanager
+def _reading(config: RunConfig) -> Iterator[None]:
+    """Turns what Spark raises into a message about the input: its files and the configuration's expressions."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise io.unreadable_input(config, error) from error
 
 
 def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]) -> None:
@@ -122,7 +133,8 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
         F.avg(F.when(is_good, F.col("weight"))).alias("mean_weight"),
         F.count_if(is_good & F.col("is_clipped")).alias("n_clipped"),
         *(F.count_if(is_good & F.get("numeric", F.lit(i)).isNull()).alias(f"gap_{i}") for i in range(len(components))),
-        F.sum(F.col("row_hash").cast("decimal(38,0)")).alias("fingerprint"),
+        F.sum(_row_hash()).alias("fingerprint"),
+        F.sum(F.when(is_good, _row_hash())).alias("good_fingerprint"),
         *(F.count_if(F.col(f"field__{f}").isNull()).alias(f"null_{f}") for f in config.fields),
         *(F.count_if(F.col(f"field__{f}") == "").alias(f"empty_{f}") for f in config.fields),
     ).collect()[0]
@@ -135,6 +147,7 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
         "n_input": n_input,
         "n_filtered_out": n_input - found["n"],
         "n_good": found["n"] - found["n_rejected"],
+        "good_fingerprint": str(found["good_fingerprint"]),
         "n_scores_clipped": found["n_clipped"],
         "imputed_nulls": {
             f"{name}[{component}]": found[f"gap_{i}"]
@@ -148,6 +161,11 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
             "reasons": _count_reasons(rows) if found["n_rejected"] else {},
         },
     }
+
+
+def _row_hash() -> Column:
+    """Summed over rows it tells which rows they are, whatever their order."""
+    return F.col("row_hash").cast("decimal(38,0)")
 
 
 def _count_reasons(rows: DataFrame) -> dict[str, int]:
@@ -181,13 +199,21 @@ def _warn_of_small_weights(config: RunConfig, mean_weight: float) -> None:
         )
 
 
-def _split(good: DataFrame, config: RunConfig, n_good: int) -> DataFrame:
+def _split(good: DataFrame, config: RunConfig, counts: dict[str, Any]) -> DataFrame:
+    """The good rows, read once more, with their split.
+
+    Raises:
+        InputError: they are not the rows that were counted, or a split has none.
+    """
     split_rows = samples.assign_split(good, config.split, config.seed)
-    n_samples = {row["split"]: row["count"] for row in split_rows.groupBy("split").count().collect()}
-    if (found := sum(n_samples.values())) != n_good:
+    found = (
+        split_rows.groupBy("split").agg(F.count(F.lit(1)).alias("n"), F.sum(_row_hash()).alias("fingerprint")).collect()
+    )
+    n_samples = {row["split"]: row["n"] for row in found}
+    if str(sum(row["fingerprint"] for row in found)) != counts["good_fingerprint"]:
         raise io.InputError(
-            f"{config.input.path}: {n_good:,} good rows at first and {found:,} when read again: it changed meanwhile; "
-            "run again on an input that stands still"
+            f"{config.input.path}: {counts['n_good']:,} good rows when counted, {sum(n_samples.values()):,} when read "
+            "again, and not the same: it changed meanwhile; run again on an input that stands still"
         )
     if empty := samples.find_empty_splits(n_samples, config.split):
         raise io.InputError(

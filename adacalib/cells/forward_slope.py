@@ -6,7 +6,7 @@ is below 1. It is measured where both are known, on a fit to the earlier days at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
@@ -45,6 +45,8 @@ def fit_forward_slope(cells: LogitCells, logit: Floats) -> ForwardSlope:
     the level did since then (a season, say) is not taken for a slope. The intercept is not used, since the level of the
     days to come is not that of the held-out ones either. Labels of one class say nothing: the error is large then.
 
+    It is measured on the field part, without a network, and applied to what comes out in the end.
+
     Args:
         cells: cells of the later days.
         logit: calibrated log-odds of each cell.
@@ -68,7 +70,7 @@ def fit_forward_slope(cells: LogitCells, logit: Floats) -> ForwardSlope:
 
 
 def fit_offset(cells: LogitCells, logit: Floats, slope: float) -> float:
-    """The log-odds to add to slope·logit so that the expected responses are the observed ones; 0 for slope 1.
+    """The log-odds to add to slope·logit so that as many responses are expected as before; 0 for slope 1.
 
     Args:
         cells: cells of all days of the fit.
@@ -78,4 +80,6 @@ def fit_offset(cells: LogitCells, logit: Floats, slope: float) -> float:
     Raises:
         NoCellsError: there are no cells.
     """
-    return 0.0 if slope >= 1 else fit_intercept(cells, slope * logit)
+    if slope >= 1:
+        return 0.0
+    return fit_intercept(replace(cells, response=cells.weight * expit(logit)), slope * logit)

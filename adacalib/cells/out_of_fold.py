@@ -66,6 +66,12 @@ class RobustSwitches:
     do_no_harm: bool = True
     forward_slope: bool = True
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether step 8 has two calibrators to choose from, and may."""
+        has_effects = self.value_level or self.value_slope or self.value_shape or self.bin_shrinkage
+        return self.do_no_harm and has_effects
+
     def parts(self) -> RobustParts:
         """The switches of steps 1 to 3, as keyword arguments of `fit_robust`."""
         return {
@@ -124,7 +130,8 @@ def fit_field_part(
     """
     cells = cells_from_columns(columns, n_values)
     choice = _judge(columns, cells, bounds, switches, seed, parent_V)
-    takes_curve = switches.do_no_harm and choice is not None and choice.chosen == "global_curve"
+    decides = choice is not None and switches.has_choice
+    takes_curve = choice is not None and decides and choice.chosen == "global_curve"
     forward = ForwardSlope(1.0, None, None)
     if switches.forward_slope and choice is not None and choice.forward is not None:
         forward = choice.forward[0 if takes_curve else 1]
@@ -145,9 +152,9 @@ def fit_field_part(
         diagnostics=full.diagnostics
         | {
             "n_cells": len(cells),
-            "do_no_harm": switches.do_no_harm and choice is not None,
-            "held_out_loss_global_curve": None if choice is None else choice.loss_global_curve,
-            "held_out_loss_robust": None if choice is None else choice.loss_robust,
+            "do_no_harm": decides,
+            "held_out_loss_global_curve": choice.loss_global_curve if choice is not None and decides else None,
+            "held_out_loss_robust": choice.loss_robust if choice is not None and decides else None,
             "forward_slope": forward.slope,
             "forward_slope_measured": forward.measured,
             "forward_slope_error": forward.standard_error,
@@ -165,9 +172,7 @@ def _judge(
     parent_V: Ints | None,
 ) -> HarmChoice | None:
     """What held-out samples say of a fit to the others; None where nobody asks them."""
-    parts = switches.parts()
-    acting = ("value_level", "value_slope", "value_shape", "bin_shrinkage")
-    has_choice = switches.do_no_harm and any(getattr(switches, name) for name in acting)
+    parts, has_choice = switches.parts(), switches.has_choice
     n_bins = bounds.bin_bounds_VJ.shape[1] - 1
     by_time = split_by_time(columns, 1 - HELD_OUT_SHARE) if "date" in columns else None
     if by_time is None:

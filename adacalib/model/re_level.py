@@ -41,6 +41,7 @@ class Levelling:
 
     @property
     def is_needed(self) -> bool:
+        """Whether anything is to be fitted, so that rows must be read."""
         return self.shifts != "nothing" or self.slope < 1
 
     def fit(self, cells: LogitCells) -> dict[str, Floats]:

@@ -34,13 +34,16 @@ def draw_functions(data: ReportData) -> Picture | None:
     is_robust = data.config.calibrator.mode == "robust"
     sparse = " Where samples are few, the function leans on what all values have in common." if is_robust else ""
     has_network = data.config.has_auxiliary_network
-    before_features = ", before the auxiliary network and the re-level after it" if has_network else ""
+    shrinks = data.training.get("forward_slope", 1.0) < 1
+    network = "the auxiliary network, the re-level after it" + (" and the forward slope" if shrinks else "")
+    left_out = f", before {network}" if has_network else ""
+    holds = " The forward slope is in it, so that it is flatter than the points." if shrinks and not has_network else ""
     return make_picture(
         "functions",
         "Learned functions over their posteriors",
         f"Four values of {data.config.field} of different frequency, or as many as there are. Points: the response "
         "rate observed in each bin of train ∪ dev with its 95 % interval. Lines run through the bounds between bins: "
-        f"the un-calibrated score there, and what the learned function makes of it{before_features}.{sparse}",
+        f"the un-calibrated score there, and what the learned function makes of it{left_out}.{holds}{sparse}",
         0.6 + 3.6 * n_rows,
         draw,
     )

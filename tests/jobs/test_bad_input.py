@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.io import InputError
+from adacalib.io import InputError, unreadable_input
 from jobs import prepare_samples
 from tests.assert_table import collect_rows
 from tests.small_runs import draw_world, make_config, run_stages, write_input
@@ -236,10 +236,28 @@ def test_files_of_another_type_are_named(spark: SparkSession, tmp_path: Path) ->
         prepare_samples.run(spark, make_config(tmp_path))
 
 
-def test_expression_that_fails_on_a_row_is_the_messages_subject(spark: SparkSession, tmp_path: Path) -> None:
-    changes = {"input": {"weight": "1 / (label - label)"}}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input": {"weight": "1 / (label - label)"}},
+        {"input": {"row_key": "cast(1 / (label - label) AS string)"}},
+        {"split": {"test_only": "1 / (label - label) > 0"}},
+        {"features": {"categorical": {"device": "1 / (label - label)"}}},
+        {"parent": "cast(1 / (label - label) AS string)"},
+    ],
+    ids=["weight", "row_key", "test_only", "categorical", "parent"],
+)
+def test_expression_that_fails_on_a_row_is_the_messages_subject(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     message = r"an expression of the configuration fails on it: .*DIVIDE_BY_ZERO.*Correct the expression"
     expect_refusal(spark, tmp_path, draw_world(30), changes, message)
+
+
+def test_a_reading_that_ends_for_want_of_memory_says_so(tmp_path: Path) -> None:
+    error = RuntimeError("Job aborted: Lost task 0.0 in stage 7.0: java.lang.OutOfMemoryError: Java heap space")
+    found = unreadable_input(make_config(tmp_path), error)
+    assert "Spark ran out of memory while it read it; raise spark.driver.memory" in str(found)
 
 
 def change_world(n_rows: int, **changes: Any) -> dict[str, list[Any]]:
