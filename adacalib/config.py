@@ -345,12 +345,11 @@ class TrainingConfig(_Section):
     reader_threads: int = Field(1, ge=1, le=2)
     keep_checkpoints: int = Field(2, ge=1)
     resume: bool = Field(False, description="go on from the last checkpoint of the same configuration")
-    hold_out_share: float | None = Field(
-        None,
+    hold_out_share: float = Field(
+        0.1,
         gt=0,
         lt=0.5,
-        description="rows that choose the epoch, default 0.1; with split.by: date the latest days, default 0.3, which "
-        "the network is then trained on too",
+        description="rows that choose the epoch; with split.by: date the latest days, trained on afterwards",
     )
     rows_per_row_group: int = Field(65536, ge=1)
 
@@ -487,15 +486,6 @@ class RunConfig(_Section):
         """The candidates in force: the middle one alone when adaptive binning is off."""
         chosen = self.bins.n_bins_candidates or ((5, 10, 20) if self.calibrator.mode == "paper" else (20,))
         return chosen if self.calibrator.adaptive_binning else (chosen[len(chosen) // 2],)
-
-    @property
-    def hold_out_share(self) -> float:
-        """Share of the rows that choose the epoch.
-
-        Where they are the latest days there are more of them, as many as the field part is judged by: the days to come
-        reach as far, and a network that helps tomorrow need not help in two months.
-        """
-        return self.training.hold_out_share or (0.3 if self.split.by == "date" else 0.1)
 
     def describe_generation(self, input_fingerprint: str) -> str:
         """What the samples of this run are made from, as a hash: input rows and every key that shapes the samples."""

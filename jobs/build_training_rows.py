@@ -28,7 +28,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
 
 def _rows_of_samples(spark: SparkSession, config: RunConfig) -> DataFrame:
     scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
-    rows, share = scored.filter(F.col("split").isin(*config.fit_splits)), config.hold_out_share
+    rows, share = scored.filter(F.col("split").isin(*config.fit_splits)), config.training.hold_out_share
     return build_training_rows(
         rows,
         config.field,

@@ -356,13 +356,6 @@ def test_what_the_calibrator_does_leaves_the_generation_as_it_is() -> None:
         assert parse_config(WITH_FEATURES | {"calibrator": calibrator}).describe_generation("9-1") == before
 
 
-@pytest.mark.parametrize(("by", "given", "expected"), [("hash", None, 0.1), ("date", None, 0.3), ("date", 0.2, 0.2)])
-def test_the_latest_days_are_more_than_random_rows(by: str, given: float | None, expected: float) -> None:
-    content = changed(split={"by": by}, training={"hold_out_share": given})
-    content["input"] = content["input"] | {"date": "day"}
-    assert parse_config(content).hold_out_share == expected
-
-
 def test_the_network_is_larger_where_samples_tell_much() -> None:
     chosen = AuxiliaryConfig()
     assert chosen.choose_hidden(199_999.0) == (64, 64) and chosen.choose_hidden(200_000.0) == (128, 64)
