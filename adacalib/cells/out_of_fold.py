@@ -129,13 +129,8 @@ def fit_field_part(
         NoCellsError: there are no cells, or a fold holds all of them.
     """
     cells = cells_from_columns(columns, n_values)
-    choice = _judge(columns, cells, bounds, switches, seed, parent_V)
-    decides = choice is not None and switches.has_choice
-    takes_curve = choice is not None and decides and choice.chosen == "global_curve"
-    forward = ForwardSlope(1.0, None, None)
-    if switches.forward_slope and choice is not None and choice.forward is not None:
-        forward = choice.forward[0 if takes_curve else 1]
-    if takes_curve:
+    chosen, forward_slope, told = _judge(columns, cells, bounds, switches, seed, parent_V)
+    if chosen == "global_curve":
         switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
     parts = switches.parts()
     full = fit_robust(cells, bounds, parent_V=parent_V, **parts)
@@ -148,22 +143,39 @@ def fit_field_part(
         parent_level_P=full.parent_level_P,
         weight_V=cells.sum_by_value(cells.weight),
         mean_logit=float(np.log(mean_label) - np.log1p(-mean_label)),
-        chosen="global_curve" if takes_curve else "robust",
-        diagnostics=full.diagnostics
-        | {
-            "n_cells": len(cells),
-            "do_no_harm": decides,
-            "held_out_loss_global_curve": choice.loss_global_curve if choice is not None and decides else None,
-            "held_out_loss_robust": choice.loss_robust if choice is not None and decides else None,
-            "forward_slope": forward.slope,
-            "forward_slope_measured": forward.measured,
-            "forward_slope_error": forward.standard_error,
-        },
-        forward_slope=forward.slope,
+        chosen=chosen,
+        diagnostics=full.diagnostics | {"n_cells": len(cells)} | told,
+        forward_slope=forward_slope,
     )
 
 
 def _judge(
+    columns: Columns,
+    cells: LogitCells,
+    bounds: BinBounds,
+    switches: RobustSwitches,
+    seed: int,
+    parent_V: Ints | None,
+) -> tuple[Literal["global_curve", "robust"], float, dict[str, Any]]:
+    """(the field part to take, its forward slope, figures for the report)."""
+    choice = _ask_held_out(columns, cells, bounds, switches, seed, parent_V)
+    decides = choice if switches.has_choice else None
+    chosen = decides.chosen if decides is not None else "robust"
+    forward = ForwardSlope(1.0, None, None)
+    if switches.forward_slope and choice is not None and choice.forward is not None:
+        forward = choice.forward[0 if chosen == "global_curve" else 1]
+    told = {
+        "do_no_harm": decides is not None,
+        "held_out_loss_global_curve": decides.loss_global_curve if decides is not None else None,
+        "held_out_loss_robust": decides.loss_robust if decides is not None else None,
+        "forward_slope": forward.slope,
+        "forward_slope_measured": forward.measured,
+        "forward_slope_error": forward.standard_error,
+    }
+    return chosen, forward.slope, told
+
+
+def _ask_held_out(
     columns: Columns,
     cells: LogitCells,
     bounds: BinBounds,
