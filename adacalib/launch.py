@@ -78,10 +78,10 @@ def launch(
 
 
 def _launch_torchrun(module: str, config_path: Path, ranks: int, threads: int, timeout_seconds: float | None) -> None:
-    command = [sys.executable, "-m", "adacalib.launch", "--standalone", "--nproc-per-node", str(ranks)]
-    command += ["--module", module, "--config", str(config_path)]
     with tempfile.TemporaryDirectory(prefix="adacalib-ranks-") as folder:
         failures = Path(folder) / "failures"
+        command = [sys.executable, "-m", "adacalib.launch", "--standalone", "--nproc-per-node", str(ranks)]
+        command += ["--log-dir", folder, "--module", module, "--config", str(config_path)]
         process = subprocess.Popen(command, env=_environment(threads) | {FAILURES_FILE: str(failures)})
         try:
             code = process.wait(timeout_seconds)
@@ -208,21 +208,40 @@ def run_torchrun(arguments: Sequence[str]) -> None:
 
 
 def describe_failures(failures: Mapping[int, Any]) -> str:
-    """One clause per failed rank.
+    """One clause per failed rank, the first cause first.
+
+    A rank that raises takes the others with it: their next sum fails, and torchrun ends whoever still runs, the first
+    one among them if it is slow to end. So the order is that of what the ranks recorded, not of their ends.
 
     Args:
-        failures: rank → torch's ProcessFailure. Ranks that torchrun ended because of the others (SIGTERM) are left
-            out, unless there are no others.
+        failures: rank → torch's ProcessFailure. Ranks that torchrun ended because of the others (SIGTERM, and nothing
+            recorded) are left out, unless there are no others.
     """
-    causes = {rank: failure for rank, failure in failures.items() if failure.exitcode != -signal.SIGTERM} or failures
-    return "; ".join(_describe(rank, causes[rank]) for rank in sorted(causes))
+    causes = {
+        rank: failure
+        for rank, failure in failures.items()
+        if failure.exitcode != -signal.SIGTERM or _has_recorded(failure)
+    } or failures
+    return "; ".join(
+        _describe(rank, causes[rank]) for rank in sorted(causes, key=lambda rank: (_time(causes[rank]), rank))
+    )
+
+
+def _has_recorded(failure: Any) -> bool:
+    """Whether join_ranks left word of an exception."""
+    return isinstance(failure.message, dict)
+
+
+def _time(failure: Any) -> int:
+    """When the rank recorded its exception, in nanoseconds; 0 for one that was killed, which is never a consequence."""
+    return Path(failure.error_file).stat().st_mtime_ns if _has_recorded(failure) else 0
 
 
 def _describe(rank: int, failure: Any) -> str:
+    if _has_recorded(failure):
+        return f"rank {rank} raised {failure.message['message']}"
     if failure.exitcode < 0:
         return f"rank {rank} was killed by signal {-failure.exitcode} ({failure.signal_name()})"
-    if isinstance(failure.message, dict):  # what join_ranks recorded
-        return f"rank {rank} raised {failure.message['message']}"
     return f"rank {rank} ended with exit code {failure.exitcode}; its traceback stands above"
 
 

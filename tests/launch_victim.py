@@ -9,15 +9,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from adacalib.config import read_config
+from adacalib.config import RunConfig, read_config
 from adacalib.model.distributed import join_ranks, wait_for_all
 
 
 def main(arguments: Sequence[str]) -> None:
     config = read_config(arguments[1])
+    try:
+        run(config)
+    except ValueError:
+        if config.note == "raise and end late":
+            time.sleep(30)
+        raise
+
+
+def run(config: RunConfig) -> None:
     with join_ranks(config.training, config.seed) as ranks:
         wait_for_all(ranks)
-        if config.note == "raise" and ranks.rank == 1:
+        if config.note.startswith("raise") and ranks.rank == 1:
             raise ValueError("rank 1 has had enough")
         if config.note == "kill" and ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -34,11 +34,19 @@ def test_torchrun_runs_every_rank(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 
 def test_a_raising_rank_fails_the_run_with_its_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TrainingFailed, match="rank 1 raised ValueError: rank 1 has had enough"):
+    with pytest.raises(TrainingFailed, match=r"^tests\.launch_victim: rank 1 raised ValueError: rank 1 has had enough"):
         launch("tests.launch_victim", config_for(tmp_path, "raise"), ranks=2)
     terminal = capfd.readouterr().err
     assert re.search(r"rank1\]?:? .*Traceback", terminal)
     assert 'raise ValueError("rank 1 has had enough")' in terminal
+
+
+def test_the_rank_that_raised_first_is_named_first_however_late_it_ends(tmp_path: Path) -> None:
+    told = (
+        r"^tests\.launch_victim: rank 1 raised ValueError: rank 1 has had enough; rank 0 raised RuntimeError: .*closed"
+    )
+    with pytest.raises(TrainingFailed, match=told):
+        launch("tests.launch_victim", config_for(tmp_path, "raise and end late"), ranks=2)
 
 
 def test_a_killed_rank_fails_the_run_with_its_number_and_signal(
@@ -138,13 +146,27 @@ def failure(exitcode: int, error_file: Path | str = "none") -> ProcessFailure:
     return ProcessFailure(local_rank=0, pid=1, exitcode=exitcode, error_file=str(error_file))
 
 
+def recorded(file: Path, message: str, second: int) -> Path:
+    file.write_text(json.dumps({"message": {"message": message, "extraInfo": {"timestamp": "1"}}}))
+    os.utime(file, (second, second))
+    return file
+
+
 def test_failures_are_described_by_their_causes(tmp_path: Path) -> None:
-    told = tmp_path / "error.json"
-    told.write_text(json.dumps({"message": {"message": "KeyError: 3", "extraInfo": {"timestamp": "1"}}}))
+    told = recorded(tmp_path / "error.json", "KeyError: 3", second=1)
     failures = {2: failure(-9), 0: failure(-15), 1: failure(1, told), 3: failure(7)}
     # rank 0 was ended by torchrun because of the others
     assert describe_failures(failures) == (
-        "rank 1 raised KeyError: 3; rank 2 was killed by signal 9 (SIGKILL); "
-        "rank 3 ended with exit code 7; its traceback stands above"
+        "rank 2 was killed by signal 9 (SIGKILL); rank 3 ended with exit code 7; its traceback stands above; "
+        "rank 1 raised KeyError: 3"
     )
     assert describe_failures({0: failure(-15)}) == "rank 0 was killed by signal 15 (SIGTERM)"
+
+
+def test_what_was_recorded_first_is_told_first(tmp_path: Path) -> None:
+    cause = recorded(tmp_path / "1.json", "ValueError: rank 1 has had enough", second=1)
+    consequence = recorded(tmp_path / "0.json", "RuntimeError: Connection closed by peer", second=2)
+    # rank 1 was so slow to end that torchrun saw the end of rank 0 first, and ended rank 1
+    assert describe_failures({0: failure(1, consequence), 1: failure(-15, cause)}) == (
+        "rank 1 raised ValueError: rank 1 has had enough; rank 0 raised RuntimeError: Connection closed by peer"
+    )
