@@ -1,8 +1,8 @@
 """scored_samples (train ∪ dev) → training_rows; without auxiliary network logit_cells → training_rows.
 
 Reads  scored_samples (one row per sample), or logit_cells (one row per date, field, field value, fold and cell).
-Writes training_rows (one row per sample of train ∪ dev, or per logit cell and label), in folders hold_out=0 and
-       hold_out=1; several row groups per rank, each a random sample of the rows.
+Writes training_rows (one row per sample of train ∪ dev, or one to several per logit cell and label), in folders
+       hold_out=0 and hold_out=1; several row groups per rank, each a random sample of the rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _rows_of_samples(spark: SparkSession, config: RunConfig) -> DataFrame:
 def _rows_of_cells(spark: SparkSession, config: RunConfig) -> DataFrame:
     cells = io.read_table(spark, config, "logit_cells", schemas.LOGIT_CELLS)
     n_cells = cells.filter(F.col("field") == config.field).select("field_value_id", "cell").distinct().count()
-    # few files, one per rank at least: a training passes over them many times, and opens them every time
+    # About two rows per cell. Few files, one per rank at least: a training passes over them many times, and opens them
+    # every time.
     n_files = _count_files(config, 2 * n_cells, per_rank=1)
     return build_cell_rows(cells, config.field, seed=config.seed, n_files=n_files)
 

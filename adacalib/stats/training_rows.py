@@ -91,10 +91,14 @@ def _is_held_out(seed: int, share: float, first_day: datetime.date | None) -> Co
 
 
 def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) -> DataFrame:
-    """One row per (logit cell, label) of one field, its weight the weight of the cell's samples with that label.
+    """Rows per (logit cell, label) of one field that weigh together what the cell's samples with that label weigh.
 
     Without features all samples of a cell and a label get the same result up to the width of a cell, so these rows
     train the same functions as the samples do, and their number does not grow with the samples. No row is held out.
+
+    A cell and label that weighs more than they do on average is dealt to several equal rows, none above that average
+    and at most twice as many rows in all. A few cells hold most samples: whole, a batch would be as noisy as the few of
+    them that it happens to hold, and its mean loss, which divides by its weight, would lean towards the light ones.
 
     Args:
         cells: logit cells of train ∪ dev; folds and dates of a cell are added up.
@@ -116,18 +120,23 @@ def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) ->
         ),
     )
     logit = F.col("sum_weight_logit") / F.col("sum_weight")
-    rows = (
+    whole = (
         summed.withColumn("uncalibrated_logit", logit.cast("float"))
         .withColumn("one", F.explode(labels))
         .filter(F.col("one.n") > 0)
     )
+    mean = whole.agg(F.avg("one.weight").alias("mean_weight"))
+    n_parts = F.ceil(F.col("one.weight") / F.col("mean_weight") * (1 - SHARE_TOLERANCE)).cast("int")
+    rows = whole.crossJoin(F.broadcast(mean)).withColumn("n_parts", F.greatest(n_parts, F.lit(1)))
+    rows = rows.withColumn("part", F.explode(F.sequence(F.lit(1), "n_parts")))
+    place = F.xxhash64("field_value_id", "cell", "one.label", "part", F.lit(seed), F.lit(_SALT_PLACE))
     return (
-        rows.withColumn("place", F.xxhash64("field_value_id", "cell", "one.label", F.lit(seed), F.lit(_SALT_PLACE)))
+        rows.withColumn("place", place)
         .repartition(n_files, "place")
-        .sortWithinPartitions("place", "field_value_id", "cell")
+        .sortWithinPartitions("place", "field_value_id", "cell", "part")
         .select(
             F.col("one.label").cast("byte").alias("label"),
-            F.col("one.weight").alias("weight"),
+            (F.col("one.weight") / F.col("n_parts")).alias("weight"),
             "field_value_id",
             F.lit(0).alias("fold"),
             "uncalibrated_logit",

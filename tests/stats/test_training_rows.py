@@ -132,7 +132,9 @@ def test_cell_rows_by_hand(spark: SparkSession) -> None:
     )
     # (2·.5 + .515625 + .5·(.53125 - 2^-10))/3.5, one logit for both labels of a cell
     mean = np.float32((1.0 + 0.515625 + 0.5 * (0.53125 - 2**-10)) / 3.5)
-    assert rows == [(1, 0, 1.0, mean), (1, 1, 2.5, mean), (2, 1, 3.25, -(2**-6))]
+    # (1 + 2.5 + 3.25)/3 = 2.25 is the most that a row weighs
+    halves = [(1, 1, 1.25, mean), (2, 1, 1.625, -(2**-6))]
+    assert rows == [(1, 0, 1.0, mean), halves[0], halves[0], halves[1], halves[1]]
     rest = {(row["fold"], row["hold_out"], len(row["auxiliary_features"])) for row in collect_rows(table)}
     assert rest == {(0, 0, 0)}
     assert all(row["auxiliary_category_ids"] == [] for row in collect_rows(table))
@@ -146,10 +148,20 @@ def test_cell_rows_weigh_what_the_samples_of_value_and_label_weigh(spark: SparkS
     for keys in (["field_value_id", "label"], ["field_value_id", "label", "cell"]):
         expected, found = (part.groupby(keys)["weight"].sum() for part in (own, rows))
         pd.testing.assert_series_equal(found, expected, check_dtype=False, check_index_type=False)
-    # one row per cell and label, none without a sample
-    assert not rows.duplicated(["field_value_id", "label", "cell"]).any()
-    assert len(rows) == len(own.groupby(["field_value_id", "label", "cell"])) < len(own)
+    # none without a sample, and none above the average over cells and labels; as few as that takes
+    weights = own.groupby(["field_value_id", "label", "cell"])["weight"].sum()
     assert (rows["weight"] > 0).all()
+    assert rows["weight"].max() <= weights.mean() * (1 + 1e-9)
+    assert len(rows) == np.ceil(weights / weights.mean()).sum() < len(own)
+    assert rows.groupby(["field_value_id", "label", "cell"])["weight"].nunique().max() == 1
+
+
+def test_cell_rows_of_one_weight_stay_whole(spark: SparkSession) -> None:
+    # .1 is no binary fraction: the average of three is a hair off, which must not halve every row
+    drawn = samples_by_hand([(1, 0.5, 1), (1, 0.5, 0), (2, -0.5, 0)])
+    drawn["weight"] = 0.1
+    rows = collect_rows(build_cell_rows(build_cells(spark, on_days(drawn)), "f", seed=5, n_files=2))
+    assert [row["weight"] for row in rows] == [0.1, 0.1, 0.1]
 
 
 def test_cell_rows_lie_in_the_same_files_on_any_partitioning(spark: SparkSession) -> None:
