@@ -214,9 +214,7 @@ class AuxiliaryConfig(_Section):
         le=1000,
         description="passes over the training rows at most; with split.by: date the chosen ones once more, on all rows",
     )
-    patience: int = Field(
-        3, ge=1, description="epochs without a smaller held-out loss after which training ends (not in paper mode)"
-    )
+    patience: int = Field(3, ge=1, description="epochs without a smaller held-out loss after which training ends")
     batch_size: int | None = Field(
         None,
         ge=1,
@@ -309,14 +307,25 @@ class CalibratorConfig(_Section):
     )
     # paper mode and NeuCalib
     epochs: int = Field(
-        8, ge=1, le=1000, description="passes over the training rows (paper mode; NeuCalib without auxiliary network)"
+        8, ge=1, le=1000, description="passes over the training rows without auxiliary network (paper mode, NeuCalib)"
     )
     learning_rate: float = Field(
-        2e-3, gt=0, description="of that training, whose last step is what counts; the auxiliary network has its own"
+        2e-3, gt=0, description="of that training; with an auxiliary network that one's counts"
     )
-    penalty_weight: float = Field(1.0, ge=0, description="weight of the monotony penalty (Eq. 5; NeuCalib)")
+    penalty_weight: float | None = Field(
+        None,
+        ge=0,
+        description="weight of the monotony penalty; by default .01 in paper mode (the 1 of Eq. 5 flattens the "
+        "functions of values with few samples, whose posteriors fall as often as rise), 1 for NeuCalib's one curve",
+    )
     temperature_start: float = Field(1.0, ge=0.05)
     temperature_end: float = Field(0.3, ge=0.05)
+
+    def choose_penalty_weight(self) -> float:
+        """The given weight, or the mode's own."""
+        if self.penalty_weight is not None:
+            return self.penalty_weight
+        return 0.01 if self.mode == "paper" else 1.0
 
     @model_validator(mode="after")
     def _switches_act_in_this_mode(self) -> CalibratorConfig:

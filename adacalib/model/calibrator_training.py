@@ -112,8 +112,9 @@ def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Cal
 
 
 def _train_paper(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
-    config, rows = repeat_cells(config, open_rows(find_table(config, "training_rows")))
-    return train_paper(config, inputs.bins, inputs.shape, rows, ranks)
+    rows, held_out = _open_training_rows(config)
+    config, rows = repeat_cells(config, rows)
+    return train_paper(config, inputs.bins, inputs.shape, rows, held_out, ranks)
 
 
 def _train_neucalib(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:

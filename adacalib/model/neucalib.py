@@ -12,8 +12,6 @@ Shape letters: B samples in the batch, V field values, J bounds, R = 1 curve.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,19 +24,13 @@ from adacalib.cells.functions import BinFunctions
 from adacalib.cells.global_curve import GlobalCurve, fit_global_curve
 from adacalib.cells.logit_cells import LogitCells, compute_mean_label, pool_values
 from adacalib.config import RunConfig
-from adacalib.model.auxiliary import (
-    AuxiliaryNetwork,
-    AuxiliaryShape,
-    build_auxiliary,
-    compute_embedding_share,
-    compute_information,
-    sum_cross_entropy,
-)
+from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape, sum_cross_entropy
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
 from adacalib.model.functions import interpolate
+from adacalib.model.joint_training import JointTraining, build_joint_auxiliary, train_jointly
 from adacalib.model.row_files import RowFiles
-from adacalib.model.training import StepLoss, TrainingPlan, train, train_on_all
+from adacalib.model.training_plan import StepLoss
 
 N_BINS = 100
 
@@ -125,14 +117,9 @@ def train_neucalib(
 ) -> tuple[Calibrator, dict[str, Any]]:
     """Trains NeuCalib; called on every rank. The epoch is chosen by held-out rows, as for AdaCalib's network.
 
-    The held-out rows are among the cells that the knots start from: a hundredth of the rows decides each knot, so the
-    choice of the epoch hardly feels it.
-
     Args:
         cells: logit cells of train ∪ dev, for the bounds and the start.
-        rows: training rows with hold_out = 0.
-        held_out: those with hold_out = 1; without any, the last epoch is kept. Where rows are split by date they are
-            the latest days, and NeuCalib is trained once more on all rows, as AdaCalib's network is.
+        rows, held_out: as in `train_jointly`.
 
     Returns:
         The serving calibrator and what is to be told about its training (JSON).
@@ -143,52 +130,13 @@ def train_neucalib(
     """
     bounds = compute_bin_bounds(pool_values(cells), N_BINS)
     curve = fit_global_curve(cells)
-
-    def build() -> NeuCalib:
-        torch.manual_seed(config.seed)
-        return NeuCalib(bounds, curve, _build_auxiliary(config, cells, shape)).to(ranks.device)
-
-    module = build()
-    plan = _plan(config, module.auxiliary, rows.rows, keeps_best_epoch=held_out.rows > 0)
-    loss = make_step_loss(config.calibrator.penalty_weight)
-    result = train(module, loss, rows, plan, ranks, held_out=held_out, held_out_loss=compute_held_out_loss)
-    sees_all = config.split.by == "date" and held_out.rows > 0 and result.chosen_epoch > 0
-    if sees_all:
-        module = build()
-        train_on_all(module, loss, rows, held_out, replace(plan, epochs=result.chosen_epoch), ranks)
-    falls = int((module.knots_J.diff() < 0).sum())
-    return module.cpu().fold(cells.n_values), {
-        "chosen_epoch": result.chosen_epoch,
-        "trained_on_all_rows": sees_all,
-        "loss_curves": {"neucalib": result.loss_curve()},
-        "n_falling_bins": falls,
-    }
-
-
-def _build_auxiliary(config: RunConfig, cells: LogitCells, shape: AuxiliaryShape) -> AuxiliaryNetwork | None:
-    if not config.has_auxiliary_network:
-        return None
-    settings = config.calibrator.auxiliary
-    n_values = None if settings.field_value_embedding == "off" else cells.n_values
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
-    share_V = compute_embedding_share(cells.sum_by_value(cells.weight), mean_label)
-    information = float(compute_information(cells.weight.sum(), mean_label))
-    return build_auxiliary(settings, shape, information, n_values, False, share_V)
-
-
-def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork | None, n_rows: int, keeps_best_epoch: bool) -> TrainingPlan:
-    settings = config.calibrator
-    features = () if auxiliary is None else auxiliary.columns
-    return TrainingPlan(
+    weight_V = cells.sum_by_value(cells.weight)
+    training = JointTraining(
         what="neucalib",
-        epochs=settings.epochs if auxiliary is None else settings.auxiliary.epochs,  # as many as AdaCalib's network
-        batch_size=settings.auxiliary.choose_batch_size(n_rows),
-        learning_rate=settings.learning_rate if auxiliary is None else settings.auxiliary.learning_rate,
-        seed=config.seed,
-        columns=["label", "weight", "field_value_id", "uncalibrated_logit", *features],
-        checkpoints=Path(config.run_dir) / "checkpoints" / "calibrator",
-        settings={"calibrator": settings.model_dump(mode="json")},
-        training=config.training,
-        keeps="best_epoch" if keeps_best_epoch else "last_step",
-        patience=settings.auxiliary.patience if keeps_best_epoch else None,
+        build=lambda: NeuCalib(bounds, curve, build_joint_auxiliary(config, shape, weight_V, mean_label)),
+        step_loss=make_step_loss(config.calibrator.choose_penalty_weight()),
+        held_out_loss=compute_held_out_loss,
     )
+    module, told = train_jointly(training, config, rows, held_out, ranks)
+    return module.fold(cells.n_values), told | {"n_falling_bins": int((module.knots_J.diff() < 0).sum())}

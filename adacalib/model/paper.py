@@ -6,7 +6,8 @@ E embedding width, R functions (V, or 1 without adaptive functions).
 
 Repairs without which the paper's text does not run: knot K + 1 repeats knot K; the mixture's cross-entropy is added to
 Eq. 7 (else MLP_bin gets no gradient); equal bounds are merged; a value with one bin gets slope 1 through
-(mean logit, posterior logit).
+(mean logit, posterior logit). MLP starts on the posterior logit: from random weights the penalty of Eq. 5 flattens
+functions before they have learnt to rise.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class PaperCalibrator(nn.Module):
     ) -> None:
         super().__init__()
         self.settings, self.auxiliary = settings, auxiliary
-        self.temperature = settings.temperature_start
+        self.temperature, self.penalty_weight = settings.temperature_start, settings.choose_penalty_weight()
         log_frequency_V = np.log1p(weight_V)
         spread = log_frequency_V[1:].std()
         frequency_V = (log_frequency_V - log_frequency_V[1:].mean()) / (spread if spread > 1e-9 else 1.0)
@@ -78,7 +79,9 @@ class PaperCalibrator(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values)), persistent=False)
         n_values, n_candidates, _ = bins.weight_VCK.shape
         if settings.posterior_guidance:
-            self.knot_network: nn.Module = nn.Sequential(nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+            first, last = nn.Linear(2, HIDDEN), nn.Linear(HIDDEN, 1)
+            _start_on_posteriors(first, last, compute_posterior_logit(bins)[bins.weight_VCK > 0])
+            self.knot_network = nn.Sequential(first, nn.ReLU(), last)
         else:  # one free number per bin, from the identity
             middle_VCK = np.where(bins.weight_VCK > 0, bins.mean_logit_VCK, 0.0)
             if settings.adaptive_function:  # then no row trains the knots of unseen values
@@ -149,10 +152,10 @@ class PaperCalibrator(nn.Module):
         weight_BC = torch.softmax(gate_BC / max(self.temperature, LOWEST_TEMPERATURE), dim=1)
         return candidate_logit_BC, weight_BC, penalty_U[place_B]
 
-    def set_epoch(self, epoch: int) -> None:
-        """Lowers the temperature geometrically from start (epoch 1) to end (last epoch)."""
+    def set_epoch(self, epoch: int, epochs: int) -> None:
+        """Lowers the temperature geometrically from start (epoch 1) to end (the last of all epochs)."""
         start, end = self.settings.temperature_start, self.settings.temperature_end
-        share = (epoch - 1) / max(self.settings.epochs - 1, 1)
+        share = (epoch - 1) / max(epochs - 1, 1)
         self.temperature = start * (end / start) ** share
 
     def fold(self) -> tuple[Calibrator, Tensor]:
@@ -183,9 +186,17 @@ def compute_paper_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tupl
     label_B, sample_weight_B = columns["label"].double(), columns["weight"].double()
     label_BC = label_B[:, None].expand_as(logit_BC)
     loss_B = F.binary_cross_entropy_with_logits(logit_BC, label_BC, reduction="none").sum(dim=1)
-    loss_B = loss_B + float(module.settings.penalty_weight) * penalty_B  # type: ignore[union-attr, arg-type]
+    loss_B = loss_B + float(module.penalty_weight) * penalty_B  # type: ignore[arg-type]
     if logit_BC.shape[1] > 1:
         loss_B = loss_B + _mixture_cross_entropy(logit_BC, weight_BC, label_B)
+    return (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
+
+
+def compute_held_out_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the mixture alone; see StepLoss."""
+    logit_BC, weight_BC, _ = module(columns)
+    sample_weight_B = columns["weight"].double()
+    loss_B = _mixture_cross_entropy(logit_BC, weight_BC, columns["label"].double())
     return (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
 
 
@@ -194,6 +205,24 @@ def _mixture_cross_entropy(logit_BC: Tensor, weight_BC: Tensor, label_B: Tensor)
     positive_B = torch.logsumexp(log_weight_BC + F.logsigmoid(logit_BC), dim=1)
     negative_B = torch.logsumexp(log_weight_BC + F.logsigmoid(-logit_BC), dim=1)
     return -(label_B * positive_B + (1 - label_B) * negative_B)
+
+
+def _start_on_posteriors(first: nn.Linear, last: nn.Linear, posterior_logit: Floats) -> None:
+    """Sets the weights of MLP so that it gives a bin's posterior logit; its other units start without effect.
+
+    Two of its rectified units, of opposite sign, carry the standardised posterior logit through.
+
+    Args:
+        first, last: its layers; the first input is the standardised posterior logit.
+        posterior_logit: of the filled bins, which it was standardised over.
+    """
+    spread = posterior_logit.std()
+    with torch.no_grad():
+        first.weight[:2] = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        first.bias[:2] = 0.0
+        last.weight.zero_()
+        last.weight[0, :2] = torch.tensor([1.0, -1.0]) * float(spread if spread > 1e-9 else 1.0)
+        last.bias.fill_(float(posterior_logit.mean()))
 
 
 def _single_bin_offset(bins: CandidateBins) -> Floats:

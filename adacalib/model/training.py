@@ -139,7 +139,14 @@ def train(
 
 
 def train_on_all(
-    module: nn.Module, step_loss: StepLoss, rows: RowFiles, held_out: RowFiles, plan: TrainingPlan, ranks: Ranks
+    module: nn.Module,
+    step_loss: StepLoss,
+    rows: RowFiles,
+    held_out: RowFiles,
+    plan: TrainingPlan,
+    ranks: Ranks,
+    *,
+    on_epoch: Callable[[int], None] | None = None,
 ) -> None:
     """Trains a fresh module on training and held-out rows alike, for the epochs of the plan; called on every rank.
 
@@ -147,7 +154,7 @@ def train_on_all(
     most resemble what comes, and a module that never saw them pays for having been judged by them.
 
     Args:
-        module, step_loss, ranks: as in `train`.
+        module, step_loss, ranks, on_epoch: as in `train`.
         plan: of the training that chose, with the epochs that it chose.
     """
     own = replace(
@@ -157,7 +164,7 @@ def train_on_all(
         patience=None,
         checkpoints=plan.checkpoints / ALL_ROWS,  # inside: they go when the training that chose starts anew
     )
-    train(module, step_loss, join_rows(rows, held_out), own, ranks)
+    train(module, step_loss, join_rows(rows, held_out), own, ranks, on_epoch=on_epoch)
 
 
 class _Step(nn.Module):

@@ -99,20 +99,39 @@ def test_dated_scores_shrink_where_the_test_is_of_later_days(tmp_path: Path, by:
 
 
 def test_paper_mode_from_tables_to_checkpoint(tmp_path: Path) -> None:
-    changes = PAPER | {"calibrator": {"mode": "paper", "epochs": 6, "learning_rate": 0.02}}
+    changes = PAPER | {"calibrator": {"mode": "paper", "auxiliary": {"epochs": 6, "learning_rate": 0.02}}}
     config, told = train(tmp_path / "with", changes)
-    assert (told["mode"], told["candidates"], told["chosen_epoch"]) == ("paper", [3, 6], 6)
+    assert (told["mode"], told["candidates"], told["trained_on_all_rows"]) == ("paper", [3, 6], False)
     assert len(told["chosen_candidates"]) == 7 and set(told["chosen_candidates"]) <= {3, 6}
     curve = told["loss_curves"]["paper"]
-    assert [epoch["epoch"] for epoch in curve] == list(range(1, 7))
-    assert {epoch["rows"] for epoch in curve} == {4000}  # the paper holds no rows out
-    assert curve[-1]["training_loss"] < curve[0]["training_loss"] - 0.1
+    assert [epoch["epoch"] for epoch in curve] == list(range(len(curve)))
+    # as for AdaCalib's own network, held-out rows choose the epoch
+    held_out = [epoch["held_out_loss"] for epoch in curve]
+    assert told["chosen_epoch"] == int(np.argmin(held_out)) > 0
+    assert {epoch["rows"] for epoch in curve[1:]} == {int(np.sum(draw_rows()["hold_out"] == 0))}
     raw, calibrated = FRESH["uncalibrated_logit"], score(config, FRESH)
     assert log_loss(FRESH, calibrated) < log_loss(FRESH, raw) - 0.05
     # the network's part of it
-    changes["calibrator"]["auxiliary"] = {"enabled": False}
+    changes["calibrator"] = {"mode": "paper", "epochs": 6, "auxiliary": {"enabled": False}}
     plain, _ = train(tmp_path / "without", changes)
     assert log_loss(FRESH, calibrated) < log_loss(FRESH, score(plain, FRESH)) - 0.05
+
+
+def test_paper_modes_functions_rise_where_bins_are_sparse(tmp_path: Path) -> None:
+    # six values share 800 samples, so that posteriors of ten bins fall often: with a penalty of weight 1 the functions
+    # rise by less than .4 between -2 and 2 and gain .006 on a constant; by default by .5 to 4, and gain .066
+    rows = draw_rows(800, hold_out_share=0.0)
+    changes = {"calibrator": {"mode": "paper", "auxiliary": {"enabled": False}}, "bins": {"n_bins_candidates": [10]}}
+    config = make_config(tmp_path, changes)
+    write_world(config, rows, rows_of_cells=True)
+    train_calibrator(config)
+    calibrated = score(config, FRESH)
+    constant = np.full(len(calibrated), np.log(rows["label"].mean() / (1 - rows["label"].mean())))
+    assert log_loss(FRESH, calibrated) < log_loss(FRESH, constant) - 0.04
+    low, high = (
+        score(config, FRESH | {"uncalibrated_logit": np.full_like(FRESH["uncalibrated_logit"], s)}) for s in (-2, 2)
+    )
+    assert np.min(high - low) > 0.4
 
 
 @pytest.mark.parametrize("changes", [{}, PAPER], ids=["robust", "paper"])

@@ -15,7 +15,7 @@ from adacalib.cells.bin_bounds import compute_bin_bounds
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins, compute_posterior_statistics
 from adacalib.config import CalibratorConfig
 from adacalib.model.auxiliary import AuxiliaryNetwork
-from adacalib.model.paper import PaperCalibrator, compute_paper_loss
+from adacalib.model.paper import PaperCalibrator, compute_held_out_loss, compute_paper_loss
 from tests.model.calibrator_world import N_FIELD_VALUES, Rows, bin_columns, cells_of, draw_rows
 
 INF = np.inf
@@ -36,7 +36,7 @@ def two_values() -> CandidateBins:
 
 
 def make_settings(**changes: Any) -> CalibratorConfig:
-    return CalibratorConfig.model_validate({"mode": "paper", "epochs": 4, **changes})
+    return CalibratorConfig.model_validate({"mode": "paper", "epochs": 4, "penalty_weight": 1.0, **changes})
 
 
 def batch_by_hand() -> dict[str, Tensor]:
@@ -80,6 +80,23 @@ def test_eq_4_to_7_by_hand() -> None:
     assert weight.item() == 3
 
 
+def test_held_out_loss_is_the_mixtures_cross_entropy_alone() -> None:
+    # value 1, weight 2: .508826 of the test above; value 2: log(1 + e^.1) = .744397
+    loss, weight = compute_held_out_loss(make_by_hand(), batch_by_hand())
+    assert (loss.item(), weight.item()) == (pytest.approx(2 * 0.508826 + 0.744397, abs=1e-5), 3)
+
+
+def test_knots_start_on_the_posterior_logits() -> None:
+    # value 1, two bins: log((2 + .25)/(4.25)), log(4.25/2.25); ȳ = .5. Whatever the seed of the other weights
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        knots = PaperCalibrator(two_values(), np.array([20.0, 12, 8]), make_settings(), None).compute_knots(
+            torch.tensor([1])
+        )
+        expected = np.log(2.25 / 4.25)
+        np.testing.assert_allclose(knots.knots_UCJ[0, 1].detach().numpy(), [expected, -expected, -expected], atol=1e-6)
+
+
 def test_knot_k_plus_1_repeats_knot_k_and_so_does_the_padding() -> None:
     knots = make_by_hand().compute_knots(torch.tensor([1, 2]))
     knots_UCJ = knots.knots_UCJ.detach().numpy()
@@ -102,13 +119,12 @@ def test_temperature_falls_geometrically_from_start_to_end() -> None:
     module = PaperCalibrator(two_values(), np.array([20.0, 12, 8]), make_settings(), None)
     seen = []
     for epoch in (1, 2, 3, 4):
-        module.set_epoch(epoch)
+        module.set_epoch(epoch, 4)
         seen.append(module.temperature)
     # 1 to .3 in three steps of the factor .3^(1/3)
     np.testing.assert_allclose(seen, [1, 0.3 ** (1 / 3), 0.3 ** (2 / 3), 0.3])
-    single = PaperCalibrator(two_values(), np.array([20.0, 12, 8]), make_settings(epochs=1), None)
-    single.set_epoch(1)
-    assert single.temperature == 1
+    module.set_epoch(1, 1)
+    assert module.temperature == 1
 
 
 def test_gumbel_noise_only_in_training() -> None:
