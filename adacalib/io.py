@@ -17,7 +17,8 @@ import sys
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,23 @@ def read_spark_conf(path: str | None) -> dict[str, str]:
 def run_job(run: Callable[[SparkSession, RunConfig], None]) -> None:
     """Entry point of a Spark job under spark-submit: parses --config and --set, takes the submitted session."""
     config = read_job_config(sys.modules[run.__module__].__doc__)
+    with submitted_session(f"{config.name} {run.__module__}") as session:
+        run(session, config)
+
+
+@contextmanager
+def submitted_session(name: str) -> Iterator[SparkSession]:
+    """The session of a program that spark-submit started, with log lines on the terminal; stopped at the end.
+
+    Args:
+        name: what Spark's own pages call it.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.Builder().appName(f"adacalib {config.name} {run.__module__}").getOrCreate()
+    session = SparkSession.Builder().appName(f"adacalib {name}").getOrCreate()
     try:
-        run(session, config)
+        yield session
     finally:
         session.stop()
 

@@ -78,6 +78,7 @@ _COMPARED = {
     "truth_error": ("error against truth", 4),
     "field_auc": ("Field-AUC", 4),
     "auc": ("AUC", 4),
+    "pcoc": ("PCOC", 4),
     "fit_seconds": ("fit seconds", 0),
 }
 _FIRST_COMPARED = ("field_rce", "field_rce_terciles", "log_loss")
@@ -86,6 +87,8 @@ _FIRST_ABLATED = ("field_rce", "log_loss")
 
 _GROUP_STARTS = {"histogram_binning", "platt", "histogram_per_value", "neucalib", "adacalib_paper", "truth"}
 """Rows that begin a group of the comparison: Table 1, other global ones, field-aware ones, networks, AdaCalib."""
+
+_LEARNED_ON = {"none": "nothing: N/A", "dev": "dev", "train_and_dev": "train and dev"}
 
 SIGNIFICANT = 0.05
 
@@ -109,7 +112,17 @@ def make_comparison_tables(document: Mapping[str, Any]) -> list[Table]:
                 table.add_section()
             cells = [_show_compared(document, method, metric) for metric in metrics]
             table.add_row(label, *cells, style="bold" if method == "adacalib" else None)
-    return tables
+    return tables if document["level_drift"] is None else [*tables, _make_drift_table(document)]
+
+
+def _make_drift_table(document: Mapping[str, Any]) -> Table:
+    """Dated rows: what global calibrations learned on other days are worth on the test days, beside AdaCalib."""
+    table = _start("Does the level drift? One calibration for all, learned on other days", "PCOC: Σp/Σy, 1 is right.\n")
+    _add_columns(table, "learned on", ["log_loss", "pcoc"])
+    ours = document["methods"]["adacalib"]
+    for label, own in (*((_LEARNED_ON[key], own) for key, own in document["level_drift"].items()), ("AdaCalib", ours)):
+        table.add_row(label, show_mean(own["log_loss"], 5), show_mean(own["pcoc"], 4))
+    return table
 
 
 def make_ablation_tables(document: Mapping[str, Any]) -> list[Table]:
@@ -159,7 +172,8 @@ def _shown_columns(document: Mapping[str, Any]) -> list[str]:
     return [
         metric
         for metric in _COMPARED
-        if any(value is not None for own in document["methods"].values() for value in own[metric])
+        if metric != "pcoc"  # the page has it; here the table would be too wide
+        and any(value is not None for own in document["methods"].values() for value in own[metric])
     ]
 
 

@@ -112,5 +112,18 @@ def summarise(config: RunConfig, results: Sequence[Mapping[str, Any]], labels: M
         "reference_score": results[0]["reference_score"],
         "by_metric": by_metric,
         "adacalib_minus": versus,
+        "level_drift": collect_level_drift(results),
         "sparsity": {name: [result["sparsity"][name] for result in results] for name in results[0]["sparsity"]},
+    }
+
+
+def collect_level_drift(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float | None]]] | None:
+    """What a global calibration was learned from → metric → its value per seed; None where rows have no dates."""
+    first = results[0]["level_drift"]
+    if first is None:
+        return None
+    metrics = ("log_loss", "pcoc")
+    return {
+        name: {metric: [result["level_drift"][name].get(metric) for result in results] for metric in metrics}
+        for name in first
     }

@@ -25,12 +25,12 @@ from adacalib.baselines.isotonic import fit_isotonic
 from adacalib.baselines.isotonic_offset import fit_isotonic_offset
 from adacalib.baselines.references import REFERENCE_SCORE, compute_reference_levels
 from adacalib.cells.evaluation import EvaluationSums, describe_differences, describe_methods, describe_reliability
-from adacalib.cells.level_drift import compare_levels
 from adacalib.cells.logit_cells import LogitCells
 from adacalib.config import RunConfig
 from adacalib.manifest import read_origin
 from adacalib.stats import evaluation_sums
 from adacalib.stats.field_value_metrics import build_field_value_metrics
+from adacalib.stats.level_drift import measure_level_drift
 from adacalib.stats.logit_cells import build_logit_cells
 
 METHODS = ("uncalibrated", "isotonic", "isotonic_offset", "adacalib")
@@ -68,9 +68,10 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     table = reduce(DataFrame.unionByName, rows)
     io.write_table(table, config, "field_value_metrics", schemas.FIELD_VALUE_METRICS, facts=origin)
     main = sums[config.field]
+    scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
     document = {
         "reliability": describe_reliability(main.evaluated, METHODS, frequent),
-        "level_drift": _compare_levels(spark, config, values, main.test_cells, fit_cells[config.field]),
+        "level_drift": measure_level_drift(scored, values, config, main.test_cells, fit_cells[config.field]),
     }
     io.write_json(config.run_dir / "evaluation.json", document)
     io.write_json(config.run_dir / "metrics.json", _describe(config, sums, fit_cells))
@@ -129,22 +130,6 @@ def _describe(config: RunConfig, sums: dict[str, _Sums], fit_cells: dict[str, Lo
         "paired_differences": differences[config.field],
         "other_fields": {f: methods[f] | {"paired_differences": differences[f]} for f in config.fields[1:]},
     }
-
-
-def _compare_levels(
-    spark: SparkSession, config: RunConfig, values: DataFrame, test_cells: LogitCells, fit_cells: LogitCells
-) -> dict[str, Any] | None:
-    """Dated data only: un-calibrated, global curve on dev, global curve on train ∪ dev (unless fit_on: dev)."""
-    if config.input.date is None or config.split.dev == 0:
-        return None
-    scored = io.read_table(spark, config, "scored_samples", schemas.scored_samples(config.fields))
-    dev = scored.filter("split = 'dev'")
-    cells = build_logit_cells(dev, values, config.field, has_weights=config.input.weight is not None)
-    dev_cells = evaluation_sums.collect_cells(cells, fit_cells.n_values)
-    fitted = {"none": None, "dev": dev_cells}
-    if config.calibrator.fit_on == "train_and_dev":
-        fitted["train_and_dev"] = fit_cells
-    return compare_levels(test_cells, fitted)
 
 
 if __name__ == "__main__":

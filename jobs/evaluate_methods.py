@@ -22,6 +22,7 @@ from adacalib.cells.sparsity import describe_sparsity
 from adacalib.config import RunConfig
 from adacalib.model.score import build_comparer
 from adacalib.stats import evaluation_sums
+from adacalib.stats.level_drift import measure_level_drift
 from adacalib.stats.logit_cells import build_logit_cells
 
 PAIRED = ("field_rce", "field_rce_terciles", "log_loss", "truth_error")
@@ -40,7 +41,7 @@ def evaluate_seed(
 
     Returns:
         What JSON can hold: methods (metrics and fit_seconds of each), leave_outs (the paired metrics without each
-        group of rows), sparsity, n_test, n_fit.
+        group of rows), sparsity, level_drift, n_test, n_fit.
     """
     field, settings = config.field, config.evaluation
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
@@ -84,6 +85,7 @@ def evaluate_seed(
         "methods": {name: own | {"fit_seconds": seconds.get(name, 0.0)} for name, own in described.items()},
         "leave_outs": {name: list_leave_outs(sums.grouped, name, PAIRED) for name in methods},
         "sparsity": {name: describe_sparsity(n_fit_V, sums.grouped, name) for name in methods},
+        "level_drift": measure_level_drift(rows, values, config, test_cells, fit_cells),
     }
 
 

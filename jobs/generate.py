@@ -7,6 +7,7 @@ Writes the folder (one row per row_id; columns: adacalib.stats.world_rows.WORLD_
 
 from __future__ import annotations
 
+import argparse
 import logging
 import shutil
 import time
@@ -54,3 +55,19 @@ def _publish(frame: DataFrame, path: Path, facts: dict[str, str | int]) -> None:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     log.info("wrote %s: %s rows in %.1f s", path, f"{facts['rows']:,}", time.monotonic() - started)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point under spark-submit."""
+    parser = argparse.ArgumentParser(prog="generate.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("--world", required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", required=True, help="folder to write, on a disk that all machines share")
+    given = parser.parse_args(arguments)
+    with io.submitted_session(f"generate {given.world}") as session:
+        run(session, given.world, given.rows, given.seed, given.out)
+
+
+if __name__ == "__main__":
+    main()

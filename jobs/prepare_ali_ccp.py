@@ -192,13 +192,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", required=True, help="folder to write, on a disk that all machines share")
     parser.add_argument("--seed", type=int, default=1, help="deals the train half to train and dev")
     given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    session = SparkSession.Builder().appName("adacalib prepare_ali_ccp").getOrCreate()
-    try:
+    with io.submitted_session("prepare_ali_ccp") as session:
         run(session, given.raw, given.out, given.seed)
-    finally:
-        session.stop()
 
 
 if __name__ == "__main__":

@@ -173,6 +173,20 @@ def test_no_mark_where_the_best_is_not_told_apart() -> None:
     assert "‡" not in "".join(find_row(first, "AdaCalib"))
 
 
+def test_dated_rows_have_a_table_of_level_drift_beside_adacalib() -> None:
+    document = make_comparison(n_seeds=2)
+    assert len(make_comparison_tables(document)) == 2
+    document["level_drift"] = {
+        "none": {"log_loss": [0.5, 0.52], "pcoc": [0.9, 1.0]},
+        "dev": {"log_loss": [0.4, 0.42], "pcoc": [1.0, None]},
+    }
+    document["methods"]["adacalib"] |= {"log_loss": [0.3, 0.3], "pcoc": [1.25, 1.25]}
+    text = render(make_comparison_tables(document)[2], width=80)
+    assert re.search(r"nothing: N/A +0\.51000 ±\.01414 +0\.9500 ±\.0707", text)
+    assert re.search(r"dev +0\.41000 ±\.01414 +–", text)
+    assert re.search(r"AdaCalib +0\.30000 ±\.00000 +1\.2500 ±\.0000", text)
+
+
 def test_ablation_fits_80_columns_with_nothing_cut_off() -> None:
     document = make_wide_ablation()
     texts = [render(table, width=80) for table in make_ablation_tables(document)]

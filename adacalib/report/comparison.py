@@ -13,7 +13,7 @@ from adacalib.report.ablation_tables import (
     list_rows,
     make_ablation_table,
 )
-from adacalib.report.comparison_data import Column, Document, describe_comparison, list_columns
+from adacalib.report.comparison_data import Column, Document, average, describe_comparison, list_columns
 from adacalib.report.comparison_pictures import draw_methods, draw_sparsity, draw_truth
 from adacalib.report.comparison_tables import (
     describe_sparsest,
@@ -25,6 +25,7 @@ from adacalib.report.comparison_verdict import describe_reach, describe_truth_ra
 from adacalib.report.glossary import GLOSSARY
 from adacalib.report.paper_figures import draw_figure_3, draw_figure_4
 from adacalib.report.pictures import Picture
+from adacalib.report.tables import Table, make_level_drift_table
 from adacalib.report.templates import make_environment
 
 _TERMS = ("noise floor", "attainable", "p value", "paired difference", "posterior", "train, dev, test")
@@ -86,9 +87,18 @@ def render_comparison(document: Document, pictures: Sequence[Picture] | None = N
             leads=make_leads_table(document),
             sparsity=make_sparsity_table(document),
             sparsest=describe_sparsest(document),
+            level_drift=_make_level_drift_table(document),
             glossary=_make_glossary(list_columns(document), _SIGNS),
         )
     )
+
+
+def _make_level_drift_table(document: Document) -> Table | None:
+    """Means over seeds; None where rows have no dates."""
+    if document["level_drift"] is None:
+        return None
+    drift = document["level_drift"].items()
+    return make_level_drift_table({key: {name: average(own) for name, own in found.items()} for key, found in drift})
 
 
 def draw_ablation(document: Document) -> list[Picture]:

@@ -56,6 +56,7 @@ COLUMNS = (
     Column("field_rce", "Field-RCE", 4, GLOSSARY["Field-RCE"]),
     Column("field_rce_terciles", "Field-RCE terciles", 4, GLOSSARY["terciles"]),
     Column("log_loss", "LogLoss", 5, GLOSSARY["LogLoss"]),
+    Column("pcoc", "PCOC", 4, GLOSSARY["PCOC"]),
     Column("field_auc", "Field-AUC", 4, GLOSSARY["Field-AUC"]),
     Column("auc", "AUC", 4, GLOSSARY["AUC"]),
     Column(

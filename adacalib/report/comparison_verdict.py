@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import lt
+from typing import Any
 
 from adacalib.report.comparison_data import COLUMNS, FAMILY, GROUPS, TRUTH, Document, average, is_significant
 from adacalib.report.numbers import show, show_p_value
@@ -14,82 +15,67 @@ _OURS = "adacalib"
 
 
 def judge_lead(document: Document, metric: str) -> Verdict:
-    """Whether AdaCalib, in any of its variants, is the best in a metric that is better lower, and beyond noise.
+    """AdaCalib in its default form against the best method that is not AdaCalib, in a metric that is better lower.
+
+    Its other forms (paper mode, without network) are told beside it where one of them is better, and never stand in
+    for it: the best of several forms would be chosen on the very test rows that judge it.
 
     Noise is judged over seeds, and the test over groups of rows stands beside it; where all seeds have one test set
-    it is judged by the latter alone. A lead of another method counts as
-    such unless AdaCalib is the second best and the two are not told apart.
+    it is judged by the latter alone.
 
     Args:
         document: compare.json.
         metric: log_loss, field_rce or truth_error.
     """
     name = _COLUMNS[metric].heading
-    found = document["by_metric"].get(metric)
-    if found is None:
-        return Verdict("not told apart", f"{name} is not defined", f"No method has a {name} on every test set.")
-    if found["second"] is None:
+    means = {method: average(own[metric]) for method, own in document["methods"].items() if method != TRUTH}
+    ours = means[_OURS]
+    if ours is None:
+        return Verdict("not told apart", f"{name} is not defined", f"AdaCalib has no {name} on every test set.")
+    rivals = {method: mean for method, mean in means.items() if mean is not None and method not in FAMILY}
+    if not rivals:
         return Verdict("not told apart", f"{name}: nothing to compare with", "No other method has a value.")
-    return _judge_own_lead(document, metric) if found["best"] in FAMILY else _judge_other_lead(document, metric)
-
-
-def _judge_own_lead(document: Document, metric: str) -> Verdict:
-    name, found = _COLUMNS[metric].heading, document["by_metric"][metric]
-    significant = is_significant(found["p_value"])
-    best = found["best"]
-    sentence = _describe_best_two(document, metric)
-    if best != _OURS and average(document["methods"][_OURS][metric]) is not None:
-        sentence += f"; the default form of AdaCalib has {_show(document, _OURS, metric)}"
-    if significant:
-        return Verdict("better", f"AdaCalib leads {name}", sentence + ".")
-    if found["p_value"] is None:
-        untested = "of one seed" if len(document["seeds"]) == 1 else "without a test"
-        return Verdict("not told apart", f"AdaCalib has the lowest {name}, {untested}", sentence + ".")
-    return Verdict("within noise", f"AdaCalib has the lowest {name}, within noise", sentence + ".")
-
-
-def _judge_other_lead(document: Document, metric: str) -> Verdict:
-    name, found = _COLUMNS[metric].heading, document["by_metric"][metric]
-    sentence = f"{_describe_best_two(document, metric)}; {_describe_own(document, metric, found['best'])}."
-    if found["second"] in FAMILY and not is_significant(found["p_value"]):
+    rival = min(rivals, key=lambda method: rivals[method])
+    leads, p_value = ours < rivals[rival], document["adacalib_minus"][metric][rival]["p_value"]
+    sentence = _describe(document, metric, rival)
+    kin = min((m for m in FAMILY if means.get(m) is not None), key=lambda method: means[method] or 0.0)
+    if kin != _OURS:
+        sentence += f"; {document['labels'][kin]} has {_show(document, kin, metric)}"
+    if is_significant(p_value):
+        title = f"AdaCalib leads {name}" if leads else f"AdaCalib does not lead {name}"
+        return Verdict("better" if leads else "worse", title, sentence + ".")
+    stands = f"AdaCalib has the lowest {name}" if leads else f"AdaCalib does not lead {name}"
+    if p_value is None:
         untested = "one seed" if len(document["seeds"]) == 1 else "without a test"
-        outcome, told = ("not told apart", untested) if found["p_value"] is None else ("within noise", "within noise")
-        return Verdict(outcome, f"AdaCalib does not lead {name}; second, {told}", sentence)  # type: ignore[arg-type]
-    return Verdict("worse", f"AdaCalib does not lead {name}", sentence)
+        return Verdict("not told apart", f"{stands}, {untested}", sentence + ".")
+    return Verdict("within noise", f"{stands}, within noise", sentence + ".")
 
 
-def _describe_own(document: Document, metric: str, best: str) -> str:
-    ours, theirs = (document["methods"][name][metric] for name in (_OURS, best))
-    mean_ours, mean_theirs = average(ours), average(theirs)
-    if mean_ours is None or mean_theirs is None:
-        return "AdaCalib has no value"
-    words = f"AdaCalib has {_show(document, _OURS, metric)}"
+def _describe(document: Document, metric: str, rival: str) -> str:
+    """Both figures, by how much they differ, in how many seeds, and how sure that is."""
+    ours, theirs = (document["methods"][name][metric] for name in (_OURS, rival))
+    mean_ours, mean_theirs = average(ours) or 0.0, average(theirs) or 0.0
+    words = f"AdaCalib's {_COLUMNS[metric].heading} is {_show(document, _OURS, metric)}"
     if mean_theirs > 0:
-        words += f", {show(100 * (mean_ours / mean_theirs - 1), 3)} % more"
+        percent = 100 * (mean_ours / mean_theirs - 1)
+        words += f", {show(abs(percent), 3)} % {'above' if percent > 0 else 'below'}"
+    else:
+        words += ", against"
+    words += f" the best of the others, {document['labels'][rival]} ({_show(document, rival, metric)})"
     if len(ours) > 1:
-        words += f", and less than {document['labels'][best]} in {sum(map(lt, ours, theirs))} of {len(ours)} seeds"
-    return words
+        words += f"; lower in {sum(map(lt, ours, theirs))} of {len(ours)} seeds"
+    return f"{words} ({_describe_evidence(document, document['adacalib_minus'][metric][rival])})"
 
 
-def _describe_best_two(document: Document, metric: str) -> str:
-    found, labels = document["by_metric"][metric], document["labels"]
-    best, second = found["best"], found["second"]
-    return (
-        f"{labels[best]} has the lowest {_COLUMNS[metric].heading}, {_show(document, best, metric)}; the best of its "
-        f"rivals, {labels[second]}, has {_show(document, second, metric)} {_describe_evidence(document, metric)}"
-    )
-
-
-def _describe_evidence(document: Document, metric: str) -> str:
-    found = document["by_metric"][metric]
-    told = [] if found["p_value"] is None else [f"{show_p_value(found['p_value'])} over {document['p_value_over']}"]
+def _describe_evidence(document: Document, pair: Mapping[str, Any]) -> str:
+    told = [] if pair["p_value"] is None else [f"{show_p_value(pair['p_value'])} over {document['p_value_over']}"]
     if len(document["seeds"]) == 1:
         told.append("one seed has no p value")
     elif not told:
         told.append(f"no p value over {document['p_value_over']}")
-    if document["p_value_over"] == "seeds" and found["p_value_jackknife"] is not None:
-        told.append(f"{show_p_value(found['p_value_jackknife'])} over groups of rows")
-    return f"({'; '.join(told)})"
+    if document["p_value_over"] == "seeds" and pair["p_value_jackknife"] is not None:
+        told.append(f"{show_p_value(pair['p_value_jackknife'])} over groups of rows")
+    return "; ".join(told)
 
 
 def _show(document: Document, method: str, metric: str) -> str:

@@ -187,18 +187,20 @@ def make_residuals_table(values: Sequence[FieldValue]) -> Table:
     return Table([*headings, "PCOC before", "PCOC after", "noise of PCOC"], rows)
 
 
-def make_level_drift_table(drift: Mapping[str, Mapping[str, float]]) -> Table:
+LEVEL_DRIFT_LABELS = {
+    "none": "un-calibrated",
+    "dev": "global curve from dev",
+    "train_and_dev": "global curve from train and dev",
+}
+
+
+def make_level_drift_table(drift: Mapping[str, Mapping[str, float | None]]) -> Table:
     """LogLoss and PCOC on test of global calibrations learned on different days."""
-    names = {
-        "none": "un-calibrated",
-        "dev": "global curve from dev",
-        "train_and_dev": "global curve from train and dev",
-    }
     return Table(
         ["calibration of all samples alike", "LogLoss", "PCOC"],
         [
             [
-                Cell(names.get(key, key), is_number=False),
+                Cell(LEVEL_DRIFT_LABELS.get(key, key), is_number=False),
                 Cell(show(found.get("log_loss"), 5)),
                 Cell(show(found.get("pcoc"), 4)),
             ]

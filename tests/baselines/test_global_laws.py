@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from adacalib.baselines.gamma import fit_gamma
 from adacalib.baselines.histogram_binning import fit_histogram_binning
+from adacalib.baselines.isotonic import fit_isotonic
 from adacalib.baselines.platt import fit_platt
 from adacalib.baselines.sir import fit_sir
 from adacalib.baselines.temperature import fit_temperature
@@ -17,8 +18,8 @@ from adacalib.cells.bin_bounds import NoCellsError
 from adacalib.cells.logit_cells import LOGIT_LIMIT
 from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, some_cells
 
-FITS = [fit_histogram_binning, fit_sir, fit_gamma, fit_platt, fit_temperature]
-NEVER_FALLING = [fit_sir, fit_gamma, fit_temperature]
+FITS = [fit_histogram_binning, fit_isotonic, fit_sir, fit_gamma, fit_platt, fit_temperature]
+NEVER_FALLING = [fit_isotonic, fit_sir, fit_gamma, fit_temperature]
 
 for_all = pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.__name__)
 LINE = np.linspace(-20, 20, 401)

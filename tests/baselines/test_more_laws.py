@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from adacalib.baselines.bbq import fit_bbq
 from adacalib.baselines.beta import fit_beta
 from adacalib.baselines.histogram_per_value import fit_histogram_per_value
+from adacalib.baselines.isotonic_offset import fit_isotonic_offset
 from adacalib.baselines.isotonic_ratio import fit_isotonic_ratio
 from adacalib.baselines.platt_per_value import fit_platt_per_value
 from adacalib.baselines.scaling_binning import fit_scaling_binning
@@ -19,7 +20,7 @@ from adacalib.cells.logit_cells import LOGIT_LIMIT
 from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, some_cells
 
 GLOBAL = [fit_beta, fit_bbq, fit_scaling_binning]
-PER_VALUE = [fit_histogram_per_value, fit_platt_per_value, fit_isotonic_ratio]
+PER_VALUE = [fit_histogram_per_value, fit_platt_per_value, fit_isotonic_ratio, fit_isotonic_offset]
 
 for_all = pytest.mark.parametrize("fit", GLOBAL + PER_VALUE, ids=lambda fit: fit.__name__)
 LINE = np.tile(np.linspace(-20, 20, 201), 6)

@@ -103,6 +103,12 @@ def test_every_method_is_scored_on_the_same_rows(comparison: Comparison) -> None
     assert comparison.document["n_test"] == comparison.read_result(7)["n_test"]
 
 
+def test_level_drift_is_gathered_over_the_seeds(comparison: Comparison) -> None:
+    assert comparison.document["level_drift"] is None  # its rows have no dates
+    results = [{"level_drift": {"none": {"log_loss": 0.5, "pcoc": 1.1}}}, {"level_drift": {"none": {"log_loss": 0.4}}}]
+    assert compare.collect_level_drift(results) == {"none": {"log_loss": [0.5, 0.4], "pcoc": [1.1, None]}}
+
+
 def test_a_seed_deals_another_split(comparison: Comparison) -> None:
     tests = []
     for seed in (7, 8):
@@ -229,5 +235,6 @@ def test_all_methods_of_the_issue_run_in_one_comparison(
     }
     assert document["figures"]["figure_4"]["largest"] == 20 and len(document["figures"]["figure_3"]) == 2
     told = config.run_dir / "compare" / "seed_7" / "adacalib_paper" / "unified" / "training.json"
-    assert len(json.loads(told.read_text())["loss_curves"]["paper"]) == 1  # calibrator.epochs is 1 there too
+    curve = json.loads(told.read_text())["loss_curves"]["paper"]
+    assert [epoch["epoch"] for epoch in curve] == [0, 1]  # calibrator.auxiliary.epochs is 1 there too
     assert (config.run_dir / "compare.html").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -40,6 +41,13 @@ def test_folder_has_the_rows_and_says_what_made_them(spark: SparkSession, tmp_pa
     assert json.loads((path / "_world.json").read_text()) == {"world": "public_like", "rows": 1_000, "seed": 5}
     assert spark.read.parquet(str(path)).count() == 1_000
     assert list_hidden(path.parent) == []
+
+
+def test_through_the_command_line_of_spark_submit(spark: SparkSession, tmp_path: Path) -> None:
+    with mock.patch.object(spark, "stop"):  # the session is the tests'
+        generate.main(["--world", "ctr_like", "--rows", "40", "--seed", "2", "--out", str(tmp_path / "w")])
+    assert json.loads((tmp_path / "w" / generate.FACTS).read_text()) == {"world": "ctr_like", "rows": 40, "seed": 2}
+    assert len(read_world(tmp_path / "w")["row_id"]) == 40
 
 
 def test_rerun_replaces_the_world(spark: SparkSession, tmp_path: Path) -> None:

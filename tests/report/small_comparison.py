@@ -163,6 +163,11 @@ def make_comparison(n_seeds: int = 5, has_truth: bool = True, without: tuple[str
             "field_rce": lead | {"difference": -0.0002, "p_value": None if n_seeds == 1 else 0.4},
             "auc": lead | {"difference": 0.001, "p_value_jackknife": None},
         },
+        "adacalib_minus": {
+            metric: {name: {"p_value": p_value, "p_value_jackknife": 0.03} for name in names if name != "adacalib"}
+            for metric in ("log_loss", "field_rce", "truth_error")
+        },
+        "level_drift": None,
         "sparsity": {name: [make_groups(name, has_truth=has_truth) for _ in range(n_seeds)] for name in names},
         "figures": make_figures(),
     }
