@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from adacalib import io, schemas
 from adacalib.config import RunConfig
 from adacalib.stats import feature_encodings, field_value_parents, field_values, input_rows, rejects, samples
+from adacalib.stats.logit_cells import MAX_FIELD_VALUE_ID
 
 log = logging.getLogger("adacalib")
 
@@ -83,6 +84,7 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
     value_ids = field_values.assign_value_ids(fit, columns).persist(StorageLevel.MEMORY_AND_DISK)
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
+    _refuse_too_many_values(config, n_values)
     encodings = feature_encodings.learn_numeric_encodings(fit, lengths, has_weights=config.input.weight is not None)
     broadcast = sum(n_values.values()) <= BROADCAST_LIMIT
     parents = None
@@ -109,6 +111,14 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     value_ids.unpersist()
     if parents is not None:
         parents.unpersist()
+
+
+def _refuse_too_many_values(config: RunConfig, n_values: dict[str, int]) -> None:
+    if many := [field for field in config.fields if n_values.get(field, 0) > MAX_FIELD_VALUE_ID]:
+        raise io.InputError(
+            f"field {', '.join(many)}: {max(n_values[field] for field in many):,} values, and logit cells have room for "
+            f"{MAX_FIELD_VALUE_ID:,}; is it a key of rows rather than a field?"
+        )
 
 
 def _count_splits(counted: DataFrame, config: RunConfig) -> dict[str, Any]:

@@ -201,6 +201,17 @@ def test_without_a_good_row_any_share_is_too_much(spark: SparkSession, tmp_path:
     expect_refusal(spark, tmp_path, columns, changes, r"4 of 4 rows are faulty \(100\.00%, allowed 100\.00%\)")
 
 
+def test_more_values_than_cells_have_room_for_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_input(tmp_path, draw_world(60))
+    monkeypatch.setattr(prepare_samples, "MAX_FIELD_VALUE_ID", 2)
+    with pytest.raises(
+        InputError, match=r"field shop: \d+ values, and logit cells have room for 2; is it a key of rows"
+    ):
+        prepare_samples.run(spark, make_config(tmp_path))
+
+
 def test_empty_split_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     columns = draw_world(30) | {"part": ["train"] * 30}
     changes = {"split": {"by": "column", "column": "part"}}

@@ -74,7 +74,7 @@ def assert_cells_add_up(spark: SparkSession, config: RunConfig) -> None:
         )  # fmt: skip
         wanted = fit.groupBy(F.col(schemas.id_column(field)).alias("field_value_id")).agg(
             F.count("*").alias("n"), F.sum(F.col("label").cast("long")).alias("y"),
-            F.sum(F.round(logit * 2**20).cast("long")).alias("s"),
+            F.sum(F.rint(logit * 2**20).cast("long")).alias("s"),
             F.sum(weight).alias("w"), F.sum(weight * F.col("label")).alias("wy"),
         )  # fmt: skip
         assert_table(found, wanted, ["field_value_id"], rtol=1e-12)

@@ -11,7 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from adacalib.schemas import LOGIT_CELLS, check_schema
-from adacalib.stats.logit_cells import LOGIT_UNIT, assign_cell, assign_fold, build_logit_cells
+from adacalib.stats.logit_cells import (
+    LOGIT_UNIT,
+    MAX_FIELD_VALUE_ID,
+    assign_cell,
+    assign_fold,
+    build_logit_cells,
+)
 from tests.assert_table import assert_table, collect_rows
 from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
@@ -27,7 +33,7 @@ def sum_cells_with_pandas(samples: pd.DataFrame) -> list[dict]:
             "cell": np.floor(logit * 32).astype(int),
             "n_samples": 1,
             "n_responses": samples["label"].astype(int),
-            "sum_logit": (np.sign(logit) * np.floor(np.abs(logit) * 2**20 + 0.5)).astype(int),  # halves away from 0
+            "sum_logit": np.rint(logit * 2**20).astype(int),  # halves to even
             "sum_weight": samples["weight"],
             "sum_weight_responses": samples["weight"] * samples["label"],
             "sum_weight_logit": samples["weight"] * logit,
@@ -100,15 +106,23 @@ def test_row_given_twice_equals_weight_two(spark: SparkSession) -> None:
     assert_table(twice, once, ["field_value_id", "cell"], rtol=1e-12)
 
 
-def test_extreme_logits_and_large_ids_survive_packing(spark: SparkSession) -> None:
-    limit, large = float(np.float32(16.118095)), 2**31 - 1
-    samples = samples_by_hand([(large, limit, 1), (large, -limit, 0), (1, -limit, 0)])
+def test_extreme_logits_ids_and_days_survive_packing(spark: SparkSession) -> None:
+    limit, large = float(np.float32(16.118095)), MAX_FIELD_VALUE_ID
+    samples = samples_by_hand([(large, limit, 1), (large, -limit, 0), (1, -limit, 0), (1, limit, 0), (0, 0.0, 1)])
+    samples["date"] = [date.max, date.min, None, date(1970, 1, 1), date(1969, 12, 31)]
     values = spark.createDataFrame(
-        [("f", "v", "value", large, 1, 1), ("f", "w", "value", 1, 1, 1)], make_values(spark).schema
+        [("f", "v", "value", large, 1, 1), ("f", "w", "value", 1, 1, 1), ("f", None, "unseen", 0, 0, 0)],
+        make_values(spark).schema,
     )
     cells = build_logit_cells(make_samples(spark, samples), values, "f", n_folds=4, seed=1)
-    found = {(row["field_value_id"], row["cell"], row["field_value"]) for row in collect_rows(cells)}
-    assert found == {(large, 515, "v"), (large, -516, "v"), (1, -516, "w")}
+    found = {(row["field_value_id"], row["cell"], row["field_value"], row["date"]) for row in collect_rows(cells)}
+    assert found == {
+        (large, 515, "v", date.max),
+        (large, -516, "v", date.min),
+        (1, -516, "w", None),
+        (1, 515, "w", date(1970, 1, 1)),
+        (0, 0, None, date(1969, 12, 31)),
+    }
 
 
 def test_folds_are_even_and_seeded(spark: SparkSession) -> None:
