@@ -116,8 +116,8 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
 def _refuse_too_many_values(config: RunConfig, n_values: dict[str, int]) -> None:
     if many := [field for field in config.fields if n_values.get(field, 0) > MAX_FIELD_VALUE_ID]:
         raise io.InputError(
-            f"field {', '.join(many)}: {max(n_values[field] for field in many):,} values, and logit cells have room for "
-            f"{MAX_FIELD_VALUE_ID:,}; is it a key of rows rather than a field?"
+            f"field {', '.join(many)}: {max(n_values[field] for field in many):,} values, and logit cells have room "
+            f"for {MAX_FIELD_VALUE_ID:,}; is it a key of rows rather than a field?"
         )
 
 
