@@ -125,10 +125,7 @@ def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) ->
         .withColumn("one", F.explode(labels))
         .filter(F.col("one.n") > 0)
     )
-    mean = whole.agg(F.avg("one.weight").alias("mean_weight"))
-    n_parts = F.ceil(F.col("one.weight") / F.col("mean_weight") * (1 - SHARE_TOLERANCE)).cast("int")
-    rows = whole.crossJoin(F.broadcast(mean)).withColumn("n_parts", F.greatest(n_parts, F.lit(1)))
-    rows = rows.withColumn("part", F.explode(F.sequence(F.lit(1), "n_parts")))
+    rows = _deal_heavy(whole, F.col("one.weight"))
     place = F.xxhash64("field_value_id", "cell", "one.label", "part", F.lit(seed), F.lit(_SALT_PLACE))
     return (
         rows.withColumn("place", place)
@@ -145,3 +142,11 @@ def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) ->
             F.lit(0).alias("hold_out"),
         )
     )
+
+
+def _deal_heavy(rows: DataFrame, weight: Column) -> DataFrame:
+    """Each row as often as keeps a part of its weight to the average, with n_parts and part, 1 … n_parts."""
+    mean = rows.agg(F.avg(weight).alias("mean_weight"))
+    n_parts = F.ceil(weight / F.col("mean_weight") * (1 - SHARE_TOLERANCE)).cast("int")
+    counted = rows.crossJoin(F.broadcast(mean)).withColumn("n_parts", F.greatest(n_parts, F.lit(1)))
+    return counted.withColumn("part", F.explode(F.sequence(F.lit(1), "n_parts")))
