@@ -302,7 +302,7 @@ class CalibratorConfig(_Section):
         None,
         ge=0,
         lt=2**31,
-        description="of its training alone: initialisation, batches, dealt folds; by default the run's, which decides "
+        description="of its training alone: initialisation and batches; by default the run's, which decides "
         "the tables too",
     )
     # paper mode and NeuCalib

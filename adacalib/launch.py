@@ -233,7 +233,7 @@ def _has_recorded(failure: Any) -> bool:
 
 
 def _time(failure: Any) -> int:
-    """When the rank recorded its exception, in nanoseconds; 0 for one that was killed, which is never a consequence."""
+    """When the rank recorded its exception, in nanoseconds; 0, so first, for one that left no word (killed, say)."""
     return Path(failure.error_file).stat().st_mtime_ns if _has_recorded(failure) else 0
 
 

@@ -187,7 +187,7 @@ def make_residuals_table(values: Sequence[FieldValue]) -> Table:
     return Table([*headings, "PCOC before", "PCOC after", "noise of PCOC"], rows)
 
 
-LEVEL_DRIFT_LABELS = {
+_LEVEL_DRIFT_LABELS = {
     "none": "un-calibrated",
     "dev": "global curve from dev",
     "train_and_dev": "global curve from train and dev",
@@ -200,7 +200,7 @@ def make_level_drift_table(drift: Mapping[str, Mapping[str, float | None]]) -> T
         ["calibration of all samples alike", "LogLoss", "PCOC"],
         [
             [
-                Cell(LEVEL_DRIFT_LABELS.get(key, key), is_number=False),
+                Cell(_LEVEL_DRIFT_LABELS.get(key, key), is_number=False),
                 Cell(show(found.get("log_loss"), 5)),
                 Cell(show(found.get("pcoc"), 4)),
             ]
