@@ -45,8 +45,8 @@ STAGE_HELP = {
     un-calibrated logit.""",
     "build_logit_cells": """scored_samples (train, dev) → logit_cells.
 
-    Reads scored_samples and field_values. Writes logit_cells: one row per date, field, field value, fold and slice of
-    1/32 of logit, with samples, responses and the sum of logits. What needs no single rows is computed from these.""",
+    Reads scored_samples and field_values. Writes logit_cells: one row per date, field, field value and slice of 1/32
+    of logit, with samples, responses and the sum of logits. What needs no single rows is computed from these.""",
     "compute_bin_statistics": """logit_cells → bin_statistics.
 
     Reads logit_cells (with bins.method: approx_quantile, scored_samples). Writes bin_statistics: bounds and posteriors

@@ -207,7 +207,6 @@ class AuxiliaryConfig(_Section):
         "auto",
         description="auto: trained with and without, from the third epoch on as held-out rows prefer (robust mode)",
     )
-    out_of_fold: bool = Field(True, description="train on the logit of the folds that the row is not in (robust mode)")
     epochs: int = Field(
         20,
         ge=0,
@@ -483,12 +482,6 @@ class RunConfig(_Section):
     def fit_splits(self) -> tuple[str, ...]:
         """The splits that the calibrator is fitted on."""
         return ("dev",) if self.calibrator.fit_on == "dev" else ("train", "dev")
-
-    @property
-    def n_folds(self) -> int:
-        """Folds of the out-of-fold logit; 1 (fold 0 throughout) without auxiliary network."""
-        has_folds = self.calibrator.mode in ("robust", "isotonic_offset")
-        return 4 if self.has_auxiliary_network and has_folds else 1
 
     @property
     def n_bins_candidates(self) -> tuple[int, ...]:

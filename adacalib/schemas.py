@@ -149,7 +149,7 @@ REJECTS = StructType(
     ]
 )
 
-# One row per (date, field, field value, fold, cell).
+# One row per (date, field, field value, cell).
 LOGIT_CELLS = StructType(
     [
         _optional("date", DateType()),
@@ -157,7 +157,6 @@ LOGIT_CELLS = StructType(
         _optional("field_value", StringType()),
         _required("value_kind", StringType()),
         _required("field_value_id", IntegerType()),
-        _required("fold", IntegerType()),
         _required("cell", IntegerType()),  # floor(32 · logit)
         _required("n_samples", LongType()),
         _required("n_responses", LongType()),
@@ -195,7 +194,6 @@ TRAINING_ROWS = StructType(
         _required("label", ByteType()),
         _required("weight", DoubleType()),
         _required("field_value_id", IntegerType()),  # of the calibrated field
-        _required("fold", IntegerType()),
         _required("uncalibrated_logit", FloatType()),
         _required("auxiliary_features", _FLOATS),
         _required("auxiliary_category_ids", _IDS),

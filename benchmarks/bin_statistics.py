@@ -5,7 +5,7 @@
 On one generated table of scored samples (kept under --runs-dir) it times, each --repeat times in turn:
 
 * scan: Spark sums field value id, logit and label;
-* logit_cells: Spark adds the rows up to logit cells, one fold, written as Parquet;
+* logit_cells: Spark adds the rows up to logit cells, written as Parquet;
 * logit_cell_method: the same, and from the cells bounds and posteriors for three candidate numbers of bins;
 * approx_quantile: bounds by percentile_approx, posteriors by a second pass over the rows, the same candidates;
 * duckdb: DuckDB computes the same cells from the same files with two threads.

@@ -172,7 +172,7 @@ def _fit(base: RunConfig, method: str, session: SessionOnDemand) -> dict[str, fl
 def _write_rows(config: RunConfig, session: SessionOnDemand) -> None:
     """Training rows of the samples, which a run without auxiliary network has no use for."""
     scored = io.read_table(session.start(), config, "scored_samples", schemas.scored_samples(config.fields))
-    rows = build_training_rows(scored, config.field, n_folds=1, seed=config.seed, hold_out_share=0.0, n_files=4)
+    rows = build_training_rows(scored, config.field, seed=config.seed, hold_out_share=0.0, n_files=4)
     facts = read_origin(config, ("scored_samples",)) | {"fit_on": "train_and_dev", "made_from": "scored_samples"}
     io.write_table(rows, config, "training_rows", schemas.TRAINING_ROWS, partition_by="hold_out", facts=facts)
 

@@ -109,7 +109,6 @@ def _list_robust_rows(full: dict[str, Any], has_network: bool) -> dict[str, Vari
     if has_network:
         rows |= {
             "robust_no_auxiliary": Variant("− auxiliary network", network(enabled=False)),
-            "robust_in_sample": Variant("− out-of-fold input", network(out_of_fold=False)),
             "robust_embedding_off": Variant("embedding off", network(field_value_embedding="off")),
             "robust_embedding_on": Variant("embedding on", network(field_value_embedding="on")),
         }

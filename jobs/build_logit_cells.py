@@ -1,8 +1,8 @@
 """scored_samples (train ∪ dev) → logit_cells.
 
 Reads  scored_samples (one row per sample) and field_values (one row per field value).
-Writes logit_cells (one row per date, field, field value, fold and cell), for every field of the run; folds for the
-       calibrated field only. The fingerprint of the model behind the logits goes with the table.
+Writes logit_cells (one row per date, field, field value and cell), for every field of the run. The
+       fingerprint of the model behind the logits goes with the table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,7 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     fit = scored.filter(F.col("split").isin(*config.fit_splits))
     parts = [
-        build_logit_cells(
-            fit,
-            values,
-            field,
-            n_folds=config.n_folds if field == config.field else 1,
-            seed=config.seed,
-            has_weights=config.input.weight is not None,
-        )
-        for field in config.fields
+        build_logit_cells(fit, values, field, has_weights=config.input.weight is not None) for field in config.fields
     ]
     cells = reduce(DataFrame.unionByName, parts)
     io.write_table(

@@ -1,6 +1,6 @@
 """scored_samples (train ∪ dev) → training_rows; without auxiliary network logit_cells → training_rows.
 
-Reads  scored_samples (one row per sample), or logit_cells (one row per date, field, field value, fold and cell).
+Reads  scored_samples (one row per sample), or logit_cells (one row per date, field, field value and cell).
 Writes training_rows (one row per sample of train ∪ dev, or one to several per logit cell and label), in folders
        hold_out=0 and hold_out=1; several row groups per rank, each a random sample of the rows.
 """
@@ -32,7 +32,6 @@ def _rows_of_samples(spark: SparkSession, config: RunConfig) -> DataFrame:
     return build_training_rows(
         rows,
         config.field,
-        n_folds=config.n_folds,
         seed=config.seed,
         hold_out_share=share,
         n_files=_count_files(config, io.read_manifest(config, "samples")["n_good"], per_rank=4),

@@ -1,6 +1,6 @@
 """logit_cells → bin_statistics (or, with bins.method: approx_quantile, scored_samples → bin_statistics).
 
-Reads  logit_cells (one row per date, field, field value, fold, cell) and field_values; with approx_quantile
+Reads  logit_cells (one row per date, field, field value, cell) and field_values; with approx_quantile
        scored_samples (one row per sample) instead of the cells.
 Writes bin_statistics (one row per field value, candidate number of bins and bin) of the calibrated field; id 0 is the
        global row.

@@ -128,7 +128,7 @@ def _check_code(begun_with: str, run_dir: Path) -> None:
 
 
 def _base_config(config: RunConfig, variants: Mapping[str, Variant], seed: int, folder: str) -> RunConfig:
-    """The run whose tables all variants of a seed share: with folds, and with every candidate number of bins."""
+    """The run whose tables all variants of a seed share, with every candidate number of bins."""
     settings = {
         "name": f"seed_{seed}",
         "runs_dir": str(config.run_dir / folder),

@@ -80,15 +80,15 @@ def test_any_valid_configuration_survives_json_read_as_yaml(
 def test_own_scores_without_features_need_neither_predictor_nor_training_rows() -> None:
     config = parse_config(OWN_SCORES)
     assert config.stages == tuple(s for s in STAGES if s not in ("train_predictor", "build_training_rows"))
-    assert (config.n_folds, config.has_auxiliary_network, config.n_bins_candidates) == (1, False, (20,))
+    assert (config.has_auxiliary_network, config.n_bins_candidates) == (False, (20,))
 
 
-def test_features_bring_the_auxiliary_network_and_four_folds() -> None:
+def test_features_bring_the_auxiliary_network() -> None:
     config = parse_config(changed(features={"categorical": ["hour"], "numeric": {"price": "log(price)"}}))
     assert config.stages == tuple(s for s in STAGES if s != "train_predictor")
     assert config.features.names == ("price", "hour")
     assert config.features.categorical == {"hour": "hour"}
-    assert (config.n_folds, config.has_auxiliary_network) == (4, True)
+    assert config.has_auxiliary_network
 
 
 def test_paper_mode_takes_the_papers_candidates_and_the_middle_one_without_adaptive_binning() -> None:
@@ -297,23 +297,22 @@ def test_idle_switches_come_in_one_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "enabled", "n_folds", "streams_rows"),
+    ("mode", "enabled", "streams_rows"),
     [
-        # folds keep a row's label out of the logit that the network is trained on: where functions come from cells
-        ("robust", True, 4, True),
-        ("isotonic_offset", True, 4, True),
-        ("paper", True, 1, True),
-        ("neucalib", True, 1, True),
+        ("robust", True, True),
+        ("isotonic_offset", True, True),
+        ("paper", True, True),
+        ("neucalib", True, True),
         # without the network the first two need cells only
-        ("robust", False, 1, False),
-        ("isotonic_offset", False, 1, False),
-        ("paper", False, 1, True),
-        ("neucalib", False, 1, True),
+        ("robust", False, False),
+        ("isotonic_offset", False, False),
+        ("paper", False, True),
+        ("neucalib", False, True),
     ],
 )
-def test_folds_and_rows_per_mode(mode: str, enabled: bool, n_folds: int, streams_rows: bool) -> None:
+def test_rows_per_mode(mode: str, enabled: bool, streams_rows: bool) -> None:
     config = parse_config(WITH_FEATURES | {"calibrator": {"mode": mode, "auxiliary": {"enabled": enabled}}})
-    assert (config.n_folds, config.streams_rows) == (n_folds, streams_rows)
+    assert config.streams_rows == streams_rows
     assert ("build_training_rows" in config.stages) == streams_rows
     assert config.n_bins_candidates == ((5, 10, 20) if mode == "paper" else (20,))
 

@@ -1,37 +1,32 @@
 """Isotonic + offset in the form that the auxiliary network is trained on: the fair opponent of AdaCalib's functions.
 
-With the same network, the same folds and the same re-level behind it, what is left of a difference is the functions'.
+With the same network and the same re-level behind it, what is left of a difference is the functions'.
 Shape letters: V field values, R = 1 curve, J knots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from adacalib.baselines.isotonic_offset import IsotonicOffset, fit_isotonic_offset
+from adacalib.cells.field_part import FieldFit
 from adacalib.cells.functions import BinFunctions
 from adacalib.cells.logit_cells import CELLS_PER_LOGIT, LogitCells, compute_mean_label
-from adacalib.cells.out_of_fold import FieldFit, leave_fold_out
 
 
-def fit_isotonic_field_part(cells: LogitCells, folds: Sequence[LogitCells]) -> FieldFit:
-    """Fits isotonic + offset on all cells and, per fold, on the cells of the other folds.
+def fit_isotonic_field_part(cells: LogitCells) -> FieldFit:
+    """Fits isotonic + offset.
 
     Args:
         cells: logit cells of train ∪ dev.
-        folds: cells of each fold (`split_folds`); empty for the full fit only.
 
     Raises:
-        NoCellsError: there are no cells, or a fold holds all of them.
+        NoCellsError: there are no cells.
     """
     full = fit_isotonic_offset(cells)
-    others = (fit_isotonic_offset(leave_fold_out(folds, fold)) for fold in range(len(folds)))
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     return FieldFit(
         functions=build_isotonic_functions(full),
-        fold_functions=tuple(build_isotonic_functions(other) for other in others),
         level_V=full.level_V,
         parent_level_P=np.zeros(1),
         weight_V=cells.sum_by_value(cells.weight),

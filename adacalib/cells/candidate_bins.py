@@ -28,6 +28,7 @@ class CandidateBins:
         weight_VCK: sum of weights; 0 in an empty bin and in the padding.
         response_VCK: weighted sum of labels.
         mean_logit_VCK: weighted mean logit; the middle of an empty bin, 0 in the padding.
+        is_unseen_V: served as unseen, with what the global row holds: that row itself, and values without samples.
     """
 
     candidates: tuple[int, ...]
@@ -36,6 +37,7 @@ class CandidateBins:
     weight_VCK: Floats
     response_VCK: Floats
     mean_logit_VCK: Floats
+    is_unseen_V: npt.NDArray[np.bool_]
 
     def bounds_of(self, candidate: int) -> BinBounds:
         """Bounds of one candidate, by its place among the candidates; as wide as that candidate needs."""
@@ -43,16 +45,20 @@ class CandidateBins:
         return BinBounds(self.bin_bounds_VCJ[:, candidate, :width], self.n_bins_VC[:, candidate])
 
 
-def arrange_bins(columns: Mapping[str, npt.NDArray[Any]], n_values: int) -> CandidateBins:
+def arrange_bins(
+    columns: Mapping[str, npt.NDArray[Any]], n_values: int, *, may_be_unseen: bool = False
+) -> CandidateBins:
     """Arranges the rows of the bin_statistics table.
 
     Args:
         columns: field_value_id, n_bins_candidate, n_bins, bin_index, lower_bound, upper_bound, sum_weight,
             sum_weight_responses, mean_logit (NaN in an empty bin).
         n_values: number of dense ids, id 0 included.
+        may_be_unseen: a field value without bins is served as unseen (values of train, where the fit is on dev alone).
 
     Raises:
-        ValueError: there are no rows, or a field value has no bins: the table belongs to other field values.
+        ValueError: there are no rows, or a field value has no bins and may not be unseen: the table belongs to other
+            field values.
     """
     candidates = np.unique(columns["n_bins_candidate"])
     if not len(candidates):
@@ -64,7 +70,10 @@ def arrange_bins(columns: Mapping[str, npt.NDArray[Any]], n_values: int) -> Cand
     bounds = np.full((*shape[:2], shape[2] + 1), np.inf)
     weight, response, mean_logit = (np.zeros(shape) for _ in range(3))
     n_bins[value, place] = columns["n_bins"]
-    if missing := int(np.sum(n_bins == 0)):
+    lacks = n_bins == 0
+    is_unseen = lacks.all(axis=1) & may_be_unseen
+    is_unseen[0] = False
+    if missing := int(np.sum(lacks & ~is_unseen[:, None])):
         raise ValueError(
             f"bin_statistics: {missing} of {n_bins.size} (field value, candidate) pairs have no bins; "
             "field_values is newer than bin_statistics: run from prepare_samples again"
@@ -76,7 +85,10 @@ def arrange_bins(columns: Mapping[str, npt.NDArray[Any]], n_values: int) -> Cand
     response[value, place, index] = columns["sum_weight_responses"]
     middle = (columns["lower_bound"] + columns["upper_bound"]) / 2
     mean_logit[value, place, index] = np.where(np.isnan(columns["mean_logit"]), middle, columns["mean_logit"])
-    return CandidateBins(tuple(int(k) for k in candidates), bounds, n_bins, weight, response, mean_logit)
+    is_unseen[0] = True
+    for own in (bounds, n_bins, weight, response, mean_logit):
+        own[is_unseen] = own[0]
+    return CandidateBins(tuple(int(k) for k in candidates), bounds, n_bins, weight, response, mean_logit, is_unseen)
 
 
 def compute_posterior_logit(bins: CandidateBins) -> Floats:

@@ -79,7 +79,7 @@ def merge_cells(
     n_responses: Ints,
     n_values: int,
 ) -> LogitCells:
-    """Sorts rows by (field value id, cell) and adds up those that share both (folds or days of one cell).
+    """Sorts rows by (field value id, cell) and adds up those that share both (days of one cell).
 
     Args:
         weighted_logit: per row the weighted sum of logits (not the mean).
@@ -168,7 +168,7 @@ def join_cells(parts: Sequence[LogitCells]) -> LogitCells:
 
 
 def cells_from_columns(columns: Mapping[str, npt.NDArray[np.generic]], n_values: int) -> LogitCells:
-    """Cells from the columns of the logit_cells table (one field's rows, any folds and dates; they are added up).
+    """Cells from the columns of the logit_cells table (one field's rows, any dates; they are added up).
 
     Args:
         columns: field_value_id, cell, n_samples, n_responses, sum_weight, sum_weight_responses, sum_weight_logit.

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from adacalib.baselines.isotonic_field_part import fit_isotonic_field_part
 from adacalib.cells.candidate_bins import CandidateBins, arrange_bins
+from adacalib.cells.field_part import FieldFit, RobustSwitches, fit_field_part
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.config import RunConfig
 from adacalib.manifest import MixedTables, find_table, read_manifest, read_origin
 from adacalib.model.auxiliary import AuxiliaryShape
@@ -86,18 +86,8 @@ def _read_inputs(config: RunConfig) -> _Inputs:
         )
     wanted = np.isin(columns["n_bins_candidate"], config.n_bins_candidates)
     columns = {name: values[wanted] for name, values in columns.items()}
-    if config.calibrator.fit_on == "dev":
-        columns = _add_global_bins(columns, n_values)
-    return _Inputs(origin, n_values, shape, arrange_bins(columns, n_values))
-
-
-def _add_global_bins(columns: Columns, n_values: int) -> Columns:
-    """With the bins of all values (id 0) for each field value that occurs in train alone: it is served as unseen."""
-    missing = np.setdiff1d(np.arange(n_values), columns["field_value_id"])
-    whole = columns["field_value_id"] == 0
-    added = {name: np.tile(values[whole], len(missing)) for name, values in columns.items()}
-    added["field_value_id"] = np.repeat(missing, np.sum(whole))
-    return {name: np.concatenate([values, added[name]]) for name, values in columns.items()}
+    bins = arrange_bins(columns, n_values, may_be_unseen=config.calibrator.fit_on == "dev")
+    return _Inputs(origin, n_values, shape, bins)
 
 
 def _train_robust(config: RunConfig, inputs: _Inputs, ranks: Ranks) -> tuple[Calibrator, dict[str, Any]]:
@@ -153,22 +143,17 @@ def _fit_on_every_rank(
         settings.do_no_harm,
         settings.forward_slope and config.split.by == "date",  # other tests are of the same days as the fit
     )
-    needs_folds = config.has_auxiliary_network and settings.auxiliary.out_of_fold
-    folds = split_folds(columns, n_values, config.n_folds) if needs_folds else ()
     if settings.mode == "robust":
         largest = bins.bounds_of(len(bins.candidates) - 1)
         parent_V = _read_parents(config, n_values)
-        fit = fit_field_part(columns, n_values, folds, largest, switches, config.seed, parent_V)
+        fit = fit_field_part(columns, n_values, largest, switches, config.seed, parent_V)
     else:
-        fit = fit_isotonic_field_part(cells_from_columns(columns, n_values), folds)
+        fit = fit_isotonic_field_part(cells_from_columns(columns, n_values))
     words = gather_json(ranks, [fit.mean_logit, fit.chosen, fit.diagnostics, fit.forward_slope])[0]
     arrays = broadcast_arrays(ranks, _pack(fit))
-    n_functions = sum(name.endswith("/row_V") for name in arrays)
-    functions = [
-        BinFunctions(**{name: arrays[f"{place}/{name}"] for name in FUNCTION_ARRAYS}) for place in range(n_functions)
-    ]
+    functions = BinFunctions(**{name: arrays[name] for name in FUNCTION_ARRAYS})
     level_V, parent_level_P, weight_V = (arrays[name] for name in _FIT_ARRAYS)
-    return FieldFit(functions[0], tuple(functions[1:]), level_V, parent_level_P, weight_V, *words)
+    return FieldFit(functions, level_V, parent_level_P, weight_V, *words)
 
 
 def _read_parents(config: RunConfig, n_values: int) -> npt.NDArray[np.int64] | None:
@@ -186,10 +171,8 @@ _FIT_ARRAYS = ("level_V", "parent_level_P", "weight_V")
 
 
 def _pack(fit: FieldFit) -> Columns:
-    packed: Columns = {name: getattr(fit, name) for name in _FIT_ARRAYS}
-    for place, functions in enumerate((fit.functions, *fit.fold_functions)):
-        packed |= {f"{place}/{name}": getattr(functions, name) for name in FUNCTION_ARRAYS}
-    return packed
+    arrays: Columns = {name: getattr(fit, name) for name in _FIT_ARRAYS}
+    return arrays | {name: getattr(fit.functions, name) for name in FUNCTION_ARRAYS}
 
 
 def _read_origin(config: RunConfig) -> dict[str, str]:

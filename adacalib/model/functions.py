@@ -6,15 +6,11 @@ one), J = K + 1 bounds (padded with +inf; knots with the last knot).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions
-from adacalib.cells.logit_cells import Floats
 
 
 def interpolate(
@@ -89,22 +85,3 @@ class FunctionTable(nn.Module):
             logit_B.double(),
         )
         return torch.add(curve_B, self.shift_V[field_value_id_B])
-
-
-def stack_functions(functions: Sequence[BinFunctions]) -> BinFunctions:
-    """Functions of several folds as one table: id fold · V + field_value_id; narrower ones are padded."""
-    width = max(f.bin_bounds_RJ.shape[1] for f in functions)
-    first_rows = np.cumsum([0, *(len(f.n_bins_R) for f in functions)])
-
-    def pad(values_RJ: Floats, **how: Any) -> Floats:
-        return np.pad(values_RJ, ((0, 0), (0, width - values_RJ.shape[1])), **how)
-
-    return BinFunctions(
-        bin_bounds_RJ=np.concatenate([pad(f.bin_bounds_RJ, constant_values=np.inf) for f in functions]),
-        knots_RJ=np.concatenate([pad(f.knots_RJ, mode="edge") for f in functions]),
-        n_bins_R=np.concatenate([f.n_bins_R for f in functions]),
-        slope_lower_R=np.concatenate([f.slope_lower_R for f in functions]),
-        slope_upper_R=np.concatenate([f.slope_upper_R for f in functions]),
-        row_V=np.concatenate([first + f.row_V for first, f in zip(first_rows, functions, strict=False)]),
-        shift_V=np.concatenate([f.shift_V for f in functions]),
-    )

@@ -89,7 +89,9 @@ class PaperCalibrator(nn.Module):
             self.free_knots_VCK = nn.Parameter(torch.from_numpy(middle_VCK.astype(np.float32)))
         if n_candidates > 1:
             width = settings.auxiliary.embedding_width
-            self.bin_embedding = nn.Embedding(n_values, width, padding_idx=0)  # unseen values: frequency alone
+            self.bin_embedding = nn.Embedding(n_values, width, padding_idx=0)
+            with torch.no_grad():  # frequency alone; no row is of such a value, so it stays
+                self.bin_embedding.weight[torch.from_numpy(bins.is_unseen_V)] = 0.0
             self.bin_network = nn.Sequential(nn.Linear(1 + width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, n_candidates))
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from adacalib.cells.candidate_bins import CandidateBins
 from adacalib.cells.logit_cells import compute_mean_label
 from adacalib.config import RunConfig
@@ -28,8 +30,7 @@ def train_paper(
     """
     weight_V = bins.weight_VCK[:, 0].sum(axis=1)
     mean_label = compute_mean_label(bins.response_VCK[0, 0].sum(), weight_V[0])  # row 0: all field values
-    own_weight_V = weight_V.copy()
-    own_weight_V[0] = 0.0
+    own_weight_V = np.where(bins.is_unseen_V, 0.0, weight_V)
 
     def build() -> PaperCalibrator:
         auxiliary = build_joint_auxiliary(config, shape, own_weight_V, mean_label)

@@ -17,7 +17,7 @@ from adacalib.model.row_files import StreamError, open_rows
 
 Columns = dict[str, npt.NDArray[Any]]
 
-_CELL_KEYS = ("date", "fold", "field_value_id", "cell")
+_CELL_KEYS = ("date", "field_value_id", "cell")
 _CELL_SUMS = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", "sum_weight_logit")
 
 
@@ -33,7 +33,7 @@ def read_columns(table: Path, field: str) -> Columns:
 def read_cells(table: Path, field: str) -> Columns:
     """Columns of logit_cells of one field, its days added up to those periods that the fit tells apart.
 
-    One row per (period, fold, field value, cell) that has samples: bounded by these, and no more than twice that and
+    One row per (period, field value, cell) that has samples: bounded by these, and no more than twice that and
     two files are in memory at a time. A period's date is its first day (`find_period_starts`), as days since 1970;
     without dates there is no such column.
 

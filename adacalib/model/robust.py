@@ -1,4 +1,4 @@
-"""Robust mode: the auxiliary network trained on out-of-fold logits, then what is fitted on its scores.
+"""Robust mode: the auxiliary network trained on the field part's logits, then what is fitted on its scores.
 
 Shape letters: B samples in the batch, V field values.
 """
@@ -17,9 +17,9 @@ import torch
 from scipy.special import expit
 from torch import Tensor, nn
 
+from adacalib.cells.field_part import FieldFit
 from adacalib.cells.functions import BinFunctions, interpolate
 from adacalib.cells.logit_cells import Floats, LogitCells
-from adacalib.cells.out_of_fold import FieldFit
 from adacalib.config import RunConfig
 from adacalib.model.auxiliary import (
     LOGIT_SCALE,
@@ -32,7 +32,7 @@ from adacalib.model.auxiliary import (
 )
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.distributed import Ranks
-from adacalib.model.functions import FunctionTable, stack_functions
+from adacalib.model.functions import FunctionTable
 from adacalib.model.re_level import Levelling, fit_on_scores
 from adacalib.model.row_files import RowFiles
 from adacalib.model.training import TrainingPlan, TrainingResult, train, train_on_all
@@ -53,32 +53,31 @@ the first epochs. Where the two are level after them, either will do.
 """
 
 
-class OutOfFoldCalibrator(nn.Module):
-    """What the auxiliary network is trained in: its input logit never saw the row's label.
+class RobustCalibrator(nn.Module):
+    """Robust mode in training: the field part's functions as they are, and the network.
+
+    The functions are not in its checkpoints: they are fitted again before a training goes on.
 
     Args:
-        fold_functions: per fold, fitted on the other folds; a single one means in-sample training.
         center: log-odds of the mean label.
     """
 
-    def __init__(self, fold_functions: tuple[BinFunctions, ...], center: float, auxiliary: AuxiliaryNetwork) -> None:
+    def __init__(self, functions: BinFunctions, center: float, auxiliary: AuxiliaryNetwork) -> None:
         super().__init__()
-        self.n_folds, self.n_values = len(fold_functions), fold_functions[0].n_values
-        self.table = FunctionTable(stack_functions(fold_functions), persistent=False)
+        self.table = FunctionTable(functions, persistent=False)
         self.center = center
         self.auxiliary = auxiliary
 
     def forward(self, columns: Mapping[str, Tensor]) -> Tensor:
         """Calibrated log-odds (B,), float64."""
         ids_B = columns["field_value_id"].long()
-        fold_B = columns["fold"].long() if self.n_folds > 1 else 0
-        logit_B: Tensor = self.table(fold_B * self.n_values + ids_B, columns["uncalibrated_logit"])
+        logit_B: Tensor = self.table(ids_B, columns["uncalibrated_logit"])
         term_B = self.auxiliary(columns, ids_B, (logit_B - self.center) / LOGIT_SCALE)
         return torch.add(logit_B, term_B.double())
 
 
 def compute_step_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the out-of-fold calibrated logit; see StepLoss."""
+    """Cross-entropy; see StepLoss."""
     return sum_cross_entropy(module(columns), columns)
 
 
@@ -207,11 +206,10 @@ def _prepare(
     rows: RowFiles,
     ranks: Ranks,
     has_embedding: bool,
-) -> tuple[OutOfFoldCalibrator, TrainingPlan]:
+) -> tuple[RobustCalibrator, TrainingPlan]:
     """A network at its start, in what it is trained in, and the plan of its training."""
     auxiliary = _build_auxiliary(config, fit, shape, has_embedding)
-    folds = fit.fold_functions if config.calibrator.auxiliary.out_of_fold else (fit.functions,)
-    module = OutOfFoldCalibrator(folds, fit.mean_logit, auxiliary).to(ranks.device)
+    module = RobustCalibrator(fit.functions, fit.mean_logit, auxiliary).to(ranks.device)
     return module, _plan(config, auxiliary, rows.rows, has_embedding)
 
 
@@ -224,7 +222,7 @@ def _plan(config: RunConfig, auxiliary: AuxiliaryNetwork, n_rows: int, has_embed
         batch_size=settings.choose_batch_size(n_rows),
         learning_rate=settings.learning_rate,
         seed=config.seed,
-        columns=["label", "weight", "field_value_id", "fold", "uncalibrated_logit", *auxiliary.columns],
+        columns=["label", "weight", "field_value_id", "uncalibrated_logit", *auxiliary.columns],
         checkpoints=Path(config.run_dir) / "checkpoints" / f"calibrator{suffix}",
         settings={"calibrator": config.calibrator.model_dump(mode="json"), **auxiliary.hyper_parameters},
         training=config.training,

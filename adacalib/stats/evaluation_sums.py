@@ -168,7 +168,7 @@ def _list_truth_sums(methods: Iterable[str]) -> dict[str, Column]:
 
 
 def collect_cells(logit_cells: DataFrame, n_values: int) -> LogitCells:
-    """Logit cells of one field in memory, days and folds added up before: bounded by field values × cells."""
+    """Logit cells of one field in memory, days added up before: bounded by field values × cells."""
     sums = ("n_samples", "n_responses", "sum_weight", "sum_weight_responses", "sum_weight_logit")
     added = [F.sum(name).alias(name) for name in sums]
     table = logit_cells.groupBy("field_value_id", "cell").agg(*added).toArrow()

@@ -10,14 +10,12 @@ from adacalib.schemas import id_column
 
 _CELL_OFFSET = 1024
 _CELL_BITS = 11
-_FOLD_BITS = 2
-_ID_BITS = 28
+_ID_BITS = 30
 _FIRST_DAY = 719_163
 """Added to days since 1970: the first of January of the year 1 is day 1; day 0 is no date."""
 
-MAX_FOLDS = 2**_FOLD_BITS
 MAX_FIELD_VALUE_ID = 2**_ID_BITS - 1
-"""The key has room for so many field values: 268 million; days up to the year 9999 take the other 22 of its 63 bits."""
+"""The key has room for so many field values: a billion; days up to the year 9999 take the other 22 of its 63 bits."""
 
 LOGIT_UNIT = 2.0**20
 """Logits are added up as whole multiples of 2^-20: such a sum is the same on any partitioning."""
@@ -32,34 +30,21 @@ def assign_cell(logit: Column) -> Column:
     return F.floor(logit * F.lit(CELLS_PER_LOGIT)).cast("int")
 
 
-def assign_fold(sample_id: Column, n_folds: int, seed: int) -> Column:
-    """Fold of a sample, 0 … n_folds - 1, by a seeded hash; 0 throughout with one fold."""
-    if n_folds == 1:
-        return F.lit(0)
-    return F.pmod(F.xxhash64(sample_id, F.lit(seed)), F.lit(n_folds)).cast("int")
+def build_logit_cells(scored: DataFrame, field_values: DataFrame, field: str, *, has_weights: bool = True) -> DataFrame:
+    """One row per (date, field value, cell) of one field that has samples.
 
-
-def build_logit_cells(
-    scored: DataFrame, field_values: DataFrame, field: str, *, n_folds: int = 1, seed: int = 0, has_weights: bool = True
-) -> DataFrame:
-    """One row per (date, field value, fold, cell) of one field that has samples.
-
-    Date, field value, fold and cell are packed into one long: the aggregation then keys on a single number, which
+    Date, field value and cell are packed into one long: the aggregation then keys on a single number, which
     Spark's generated hash map is fastest at.
 
     Args:
-        scored: with uncalibrated_logit (log-odds, within ±16.12), label, weight, date, sample_id and the field's id
+        scored: with uncalibrated_logit (log-odds, within ±16.12), label, weight, date and the field's id
             (MAX_FIELD_VALUE_ID at most).
         field_values: table of that name; gives the raw value of each id, so that days can be added up later.
-        n_folds: folds, 1 to 4.
         has_weights: without weights the weighted sums follow from the counts and are not added up a second time.
     """
-    if not 1 <= n_folds <= MAX_FOLDS:
-        raise ValueError(f"n_folds {n_folds}: the packed key has room for 1 to {MAX_FOLDS}")
     logit, label = F.col("uncalibrated_logit"), F.col("label")
     day = F.coalesce(F.unix_date("date") + F.lit(_FIRST_DAY), F.lit(0)).cast("long")
-    place = (day * 2**_ID_BITS + F.col(id_column(field))) * MAX_FOLDS + assign_fold(F.col("sample_id"), n_folds, seed)
-    key = place * 2**_CELL_BITS + (assign_cell(logit) + _CELL_OFFSET)
+    key = (day * 2**_ID_BITS + F.col(id_column(field))) * 2**_CELL_BITS + (assign_cell(logit) + _CELL_OFFSET)
     sums = [
         F.count(F.lit(1)).alias("n_samples"),
         F.sum(label.cast("long")).alias("n_responses"),
@@ -87,11 +72,10 @@ def _unpack(cells: DataFrame, values: DataFrame) -> DataFrame:
     def bits(n_bits: int, above: int) -> Column:
         return F.shiftright("key", above).bitwiseAND(F.lit(2**n_bits - 1)).cast("int")
 
-    day = F.shiftright("key", _CELL_BITS + _FOLD_BITS + _ID_BITS).cast("int")
+    day = F.shiftright("key", _CELL_BITS + _ID_BITS).cast("int")
     unpacked = cells.select(
         F.when(day > 0, F.date_from_unix_date(day - F.lit(_FIRST_DAY))).alias("date"),
-        bits(_ID_BITS, _CELL_BITS + _FOLD_BITS).alias("field_value_id"),
-        bits(_FOLD_BITS, _CELL_BITS).alias("fold"),
+        bits(_ID_BITS, _CELL_BITS).alias("field_value_id"),
         (bits(_CELL_BITS, 0) - F.lit(_CELL_OFFSET)).alias("cell"),
         *(name for name in cells.columns if name != "key"),
     )

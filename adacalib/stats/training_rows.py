@@ -8,7 +8,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from adacalib.schemas import id_column
-from adacalib.stats.logit_cells import assign_fold
 from adacalib.stats.samples import SHARE_TOLERANCE
 
 _SALT_PLACE, _SALT_HOLD_OUT = 1, 2
@@ -47,7 +46,6 @@ def build_training_rows(
     scored: DataFrame,
     field: str,
     *,
-    n_folds: int,
     seed: int,
     hold_out_share: float,
     n_files: int,
@@ -61,7 +59,6 @@ def build_training_rows(
     Args:
         scored: scored samples; rows of split test are left out here.
         field: the calibrated field.
-        n_folds: folds of the out-of-fold logit.
         hold_out_share: share of rows, by hash of sample_id, that choose the epoch (hold_out = 1).
         n_files: files to spread the rows over.
         first_held_out_day: where given, rows of this day and later are held out instead.
@@ -71,7 +68,6 @@ def build_training_rows(
         "label",
         "weight",
         F.col(id_column(field)).alias("field_value_id"),
-        assign_fold(F.col("sample_id"), n_folds, seed).alias("fold"),
         "uncalibrated_logit",
         "auxiliary_features",
         "auxiliary_category_ids",
@@ -101,7 +97,7 @@ def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) ->
     them that it happens to hold, and its mean loss, which divides by its weight, would lean towards the light ones.
 
     Args:
-        cells: logit cells of train ∪ dev; folds and dates of a cell are added up.
+        cells: logit cells of train ∪ dev; the dates of a cell are added up.
         field: the calibrated field.
         n_files: files to spread the rows over, each a random sample of them.
     """
@@ -135,7 +131,6 @@ def build_cell_rows(cells: DataFrame, field: str, *, seed: int, n_files: int) ->
             F.col("one.label").cast("byte").alias("label"),
             (F.col("one.weight") / F.col("n_parts")).alias("weight"),
             "field_value_id",
-            F.lit(0).alias("fold"),
             "uncalibrated_logit",
             F.array().cast("array<float>").alias("auxiliary_features"),
             F.array().cast("array<int>").alias("auxiliary_category_ids"),

@@ -1,8 +1,6 @@
-"""Isotonic + offset as functions that a network is trained on: the same predictions, and folds kept apart."""
+"""Isotonic + offset as functions that a network is trained on: the same predictions."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +10,8 @@ from adacalib.baselines.isotonic_field_part import build_isotonic_functions, fit
 from adacalib.baselines.isotonic_offset import fit_isotonic_offset
 from adacalib.cells.bin_bounds import NoCellsError
 from adacalib.cells.functions import interpolate
-from adacalib.cells.logit_cells import LogitCells, join_cells
 from tests import oracle
-from tests.cells.small_world import cells_by_hand, cells_of_rows, draw_rows, list_by_value, some_cells
-
-
-def draw_folds(n_rows: int = 3000, n_folds: int = 3, seed: int = 9) -> tuple[LogitCells, ...]:
-    (z, s, y, _), _ = draw_rows(n_rows, 4, seed)
-    fold = np.random.default_rng(seed).integers(0, n_folds, n_rows)
-    return tuple(cells_of_rows(z[fold == k], s[fold == k], y[fold == k], 5) for k in range(n_folds))
+from tests.cells.small_world import cells_by_hand, list_by_value, some_cells
 
 
 def test_functions_by_hand():
@@ -59,7 +50,7 @@ def test_the_field_part_is_the_oracles_at_every_cell():
         for j in range(25)
     ]
     cells = cells_by_hand(rows, 5)
-    fit = fit_isotonic_field_part(cells, ())
+    fit = fit_isotonic_field_part(cells)
     counts = [sum(y for _, cell, _, y in rows if cell == 4 * j - 80) for j in range(25)]
     curve_J = [oracle.log_odds(rate) for rate in oracle.isotonic([y / 240 for y in counts], [240] * 25)]
     curve = np.array([curve_J[(cell + 80) // 4] for cell in cells.cell])
@@ -71,7 +62,7 @@ def test_the_field_part_is_the_oracles_at_every_cell():
     assert fit.diagnostics["tau_level"] == pytest.approx(taus[0], rel=5e-3)
     assert fit.mean_logit == pytest.approx(oracle.log_odds(sum(counts) / 6000))
     assert fit.diagnostics["n_cells"] == 100
-    assert (fit.chosen, fit.fold_functions) == ("robust", ())
+    assert fit.chosen == "robust"
 
 
 @settings(max_examples=40, deadline=None)
@@ -92,26 +83,9 @@ def test_functions_never_fall_are_finite_and_are_the_methods_predictions_at_the_
     np.testing.assert_allclose(1 / (1 + np.exp(-at_cells)), predicted, rtol=1e-7, atol=1.1e-7)
 
 
-def test_a_folds_functions_never_saw_its_labels():
-    folds = draw_folds()
-    before = fit_isotonic_field_part(join_cells(folds), folds)
-    assert len(before.fold_functions) == 3
-    other = tuple(replace(f, response=f.weight - f.response) if k == 1 else f for k, f in enumerate(folds))
-    after = fit_isotonic_field_part(join_cells(other), other)
-    np.testing.assert_array_equal(after.fold_functions[1].knots_RJ, before.fold_functions[1].knots_RJ)
-    for k in (0, 2):
-        assert after.fold_functions[k].knots_RJ.shape != before.fold_functions[k].knots_RJ.shape or not np.allclose(
-            after.fold_functions[k].knots_RJ, before.fold_functions[k].knots_RJ
-        )
-    # and each is the plain fit on the others
-    alone = build_isotonic_functions(fit_isotonic_offset(join_cells([folds[0], folds[2]])))
-    np.testing.assert_allclose(before.fold_functions[1].knots_RJ, alone.knots_RJ, atol=1e-9)
-    np.testing.assert_array_equal(before.fold_functions[1].bin_bounds_RJ, alone.bin_bounds_RJ)
-
-
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_class_in_one_cell_is_one_flat_bin(label):
-    fit = fit_isotonic_field_part(cells_by_hand([(1, 7, 20, 20 * label)], 2), ())
+    fit = fit_isotonic_field_part(cells_by_hand([(1, 7, 20, 20 * label)], 2))
     assert fit.functions.bin_bounds_RJ.shape == (1, 2)
     np.testing.assert_allclose(np.diff(fit.functions.bin_bounds_RJ), 1 / 32)
     logit = interpolate(fit.functions, np.array([0, 1, 1]), np.array([-9.0, 0.25, 9.0]))
@@ -120,9 +94,6 @@ def test_one_class_in_one_cell_is_one_flat_bin(label):
 
 
 def test_nothing_to_fit_on():
-    cells = cells_by_hand([(1, 0, 4, 1)], 2)
-    none = cells.select(np.array([False]))
+    none = cells_by_hand([(1, 0, 4, 1)], 2).select(np.array([False]))
     with pytest.raises(NoCellsError, match="0 logit cells"):
-        fit_isotonic_field_part(none, ())
-    with pytest.raises(NoCellsError, match="0 logit cells"):  # without fold 1 nothing is left
-        fit_isotonic_field_part(cells, (none, cells))
+        fit_isotonic_field_part(none)

@@ -106,6 +106,23 @@ def test_field_values_without_bins_are_counted():
         arrange_bins(table(BY_HAND), n_values=3)
 
 
+def test_a_field_value_without_bins_has_the_global_rows_where_it_may_be_unseen():
+    bins = arrange_bins(table(BY_HAND), n_values=4, may_be_unseen=True)
+    np.testing.assert_array_equal(bins.is_unseen_V, [True, False, True, True])
+    arrays = (bins.bin_bounds_VCJ, bins.n_bins_VC, bins.weight_VCK, bins.response_VCK, bins.mean_logit_VCK)
+    for array in arrays:
+        np.testing.assert_array_equal(array[2:], array[[0, 0]])
+    np.testing.assert_array_equal(bins.weight_VCK[1], [[4, 0], [4, 0]])
+    np.testing.assert_array_equal(arrange_bins(table(BY_HAND), n_values=2).is_unseen_V, [True, False])
+
+
+@pytest.mark.parametrize("left_out", [(1, 2), (0, 1), (0, 2)], ids=["a candidate's", "the global row's", "the same"])
+def test_bins_that_lack_for_another_reason_are_refused_there_too(left_out):
+    rows = [row for row in BY_HAND if row[:2] != left_out]
+    with pytest.raises(ValueError, match=r"1 of 4 \(field value, candidate\) pairs have no bins"):
+        arrange_bins(table(rows), n_values=2, may_be_unseen=True)
+
+
 def test_no_rows():
     nothing = {name: values[:0] for name, values in table(BY_HAND).items()}
     with pytest.raises(ValueError, match="no rows of the calibrated field; run from compute_bin_statistics"):

@@ -63,13 +63,12 @@ def test_the_grid_and_the_limit_are_the_papers_and_the_houses():
     assert pytest.approx(np.log(1 - 1e-7) - np.log(1e-7), rel=1e-12) == LOGIT_LIMIT
 
 
-def test_columns_of_any_fold_and_date_are_added_up_like_the_oracles_dictionary():
+def test_columns_of_any_date_are_added_up_like_the_oracles_dictionary():
     rng = np.random.default_rng(8)
     n = 500
     columns = {
         "field_value_id": rng.integers(1, 5, n).astype(np.int32),
         "cell": rng.integers(-3, 3, n).astype(np.int32),
-        "fold": rng.integers(0, 4, n),
         "date": rng.integers(0, 9, n),
         "n_samples": rng.integers(1, 9, n),
         "n_responses": rng.integers(0, 2, n),

@@ -33,7 +33,6 @@ PARTS = {
 }
 NETWORK = {
     "robust_no_auxiliary": ("enabled", False),
-    "robust_in_sample": ("out_of_fold", False),
     "robust_embedding_off": ("field_value_embedding", "off"),
     "robust_embedding_on": ("field_value_embedding", "on"),
 }
@@ -61,7 +60,7 @@ def test_each_part_of_the_issue_has_its_row(tmp_path: Path) -> None:
         assert variants[name].calibrator == full | {key: value}, name
     for name, (key, value) in NETWORK.items():
         assert variants[name].calibrator == full | {"auxiliary": full["auxiliary"] | {key: value}}, name
-    assert len({variant.label for name, variant in variants.items() if name.startswith("robust")}) == 13
+    assert len({variant.label for name, variant in variants.items() if name.startswith("robust")}) == 12
 
 
 def test_table_2_takes_one_part_more_out_in_each_row(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_rows_are_made_from_the_cells_of_the_calibrated_field(spark: SparkSessio
         for frame in (rows, fitted)
     )
     assert found == pytest.approx(expected)
-    # days and folds of a cell are one per label, dealt to as many rows as keep each to the average; nothing is held out
+    # the days of a cell are one per label, dealt to as many rows as keep each to the average; nothing is held out
     cell = F.floor(F.col("uncalibrated_logit").cast("double") * 32)
     cells = fitted.groupBy(*keys, cell).agg(F.sum("weight").alias("weight")).collect()
     weight = np.array([row["weight"] for row in cells])

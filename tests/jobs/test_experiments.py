@@ -97,12 +97,11 @@ def test_a_run_with_its_own_scores_trains_no_predictor(stages: Stages, tmp_path:
     assert stages.calls[0][1] == tuple(stage for stage in TABLE_STAGES if stage != "train_predictor")
 
 
-def test_shared_tables_have_every_number_of_bins_and_the_folds(stages: Stages, tmp_path: Path) -> None:
+def test_shared_tables_have_every_number_of_bins(stages: Stages, tmp_path: Path) -> None:
     run(experiment_config(tmp_path, {"bins": {"n_bins_candidates": None}}))
     base, plain, paper, _ = (config for config, _ in stages.calls)
     assert (plain.n_bins_candidates, paper.n_bins_candidates) == ((20,), (5, 10, 20))
     assert base.n_bins_candidates == (5, 10, 20)
-    assert base.n_folds == plain.n_folds == 4
     assert base.describe_generation("x") == plain.describe_generation("x") == paper.describe_generation("x")
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from adacalib import io, schemas
 from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.field_part import RobustSwitches, fit_field_part
 from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import RobustSwitches, fit_field_part
 from adacalib.config import RunConfig, parse_config
 from adacalib.manifest import MixedTables, TableMissing
 from adacalib.model.calibrator import functions_of
@@ -106,7 +106,7 @@ def test_calibrator_is_fitted_with_these_parents(spark: SparkSession, config: Ru
     }
     bounds = compute_bin_bounds(cells_from_columns(columns, n_values), 20)
     fits = {
-        name: fit_field_part(columns, n_values, (), bounds, RobustSwitches(), config.seed, own)
+        name: fit_field_part(columns, n_values, bounds, RobustSwitches(), config.seed, own)
         for name, own in {"with": parent_V, "without": None}.items()
     }
     model, artifact = load_model(config.run_dir / "unified", "shop")

@@ -117,7 +117,7 @@ def test_files_order_and_partitions_do_not_matter(
     }.items():
         assert_table(read(spark, other, table), read(spark, first, table), key)  # ids and features to the bit
     for table, key in {
-        "logit_cells": ["field", "field_value_id", "fold", "cell"],
+        "logit_cells": ["field", "field_value_id", "cell"],
         "bin_statistics": ["field_value_id", "n_bins_candidate", "bin_index"],
     }.items():
         assert_table(read(spark, other, table), read(spark, first, table), key, rtol=1e-12)

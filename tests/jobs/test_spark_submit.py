@@ -18,7 +18,7 @@ from tests.assert_table import assert_table, collect_rows
 from tests.small_runs import draw_world, make_config, run_stages, write_input
 
 ROOT = Path(__file__).parent.parent.parent
-KEY = ["field", "field_value_id", "fold", "cell"]
+KEY = ["field", "field_value_id", "cell"]
 
 
 @pytest.fixture(scope="module")

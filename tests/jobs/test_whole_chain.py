@@ -142,12 +142,9 @@ def test_training_rows_are_those_of_train_and_dev(spark: SparkSession, predicted
         "split != 'test'"
     )
     assert rows.count() == fit.count() == read_metrics(predicted)["n_fit"]
-    assert {row["fold"] for row in collect_rows(rows.select("fold").distinct())} == {0, 1, 2, 3}
     cells = io.read_table(spark, predicted, "logit_cells", schemas.LOGIT_CELLS).filter("field = 'shop'")
-    by_fold = cells.groupBy("fold", "field_value_id").agg(F.sum("n_samples").alias("n"))
-    assert_table(
-        rows.groupBy("fold", "field_value_id").agg(F.count("*").alias("n")), by_fold, ["fold", "field_value_id"]
-    )
+    by_value = cells.groupBy("field_value_id").agg(F.sum("n_samples").alias("n"))
+    assert_table(rows.groupBy("field_value_id").agg(F.count("*").alias("n")), by_value, ["field_value_id"])
 
 
 def test_field_value_metrics_add_up_to_the_test_split(spark: SparkSession, predicted: RunConfig) -> None:
@@ -298,7 +295,6 @@ def test_do_no_harm_chooses_the_global_curve_only_where_told(own_scores: RunConf
     "changes",
     [
         {"auxiliary": {"enabled": False}},
-        {"auxiliary": {"out_of_fold": False}},
         {"auxiliary": {"field_value_embedding": "on"}},
         {"auxiliary": {"field_value_embedding": "off"}},
         {"re_level": False},

@@ -55,7 +55,6 @@ def draw_rows(n_rows: int = 4000, seed: int = 3, *, effect: float = 1.0, hold_ou
         "label": (rng.random(n_rows) < 1 / (1 + np.exp(-eta))).astype(np.int8),
         "weight": rng.choice([0.5, 1.0, 1.5], n_rows),
         "field_value_id": ids.astype(np.int32),
-        "fold": rng.integers(0, 4, n_rows).astype(np.int32),
         "uncalibrated_logit": logit,
         "auxiliary_features": features,
         "auxiliary_category_ids": category.astype(np.int32),
@@ -64,7 +63,7 @@ def draw_rows(n_rows: int = 4000, seed: int = 3, *, effect: float = 1.0, hold_ou
 
 
 def cells_of(rows: Rows, n_values: int = N_FIELD_VALUES + 1) -> LogitCells:
-    """The logit cells of rows, all folds together."""
+    """The logit cells of rows."""
     logit, weight = rows["uncalibrated_logit"].astype(float), rows["weight"]
     return merge_cells(
         rows["field_value_id"].astype(np.int64),
@@ -83,7 +82,6 @@ def cell_columns(rows: Rows) -> Rows:
     logit, weight = rows["uncalibrated_logit"].astype(float), rows["weight"]
     return {
         "field_value_id": rows["field_value_id"],
-        "fold": rows["fold"],
         "cell": np.floor(32 * logit).astype(np.int32),
         "n_samples": np.ones(len(logit), np.int64),
         "n_responses": rows["label"].astype(np.int64),
@@ -113,7 +111,6 @@ def cell_rows(rows: Rows) -> Rows:
     order = np.random.default_rng(1).permutation(count)
     found = {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
     return found | {
-        "fold": np.zeros(count, np.int32),
         "auxiliary_features": np.zeros((count, 0), np.float32),
         "auxiliary_category_ids": np.zeros((count, 0), np.int32),
         "hold_out": np.zeros(count, np.int32),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adacalib.cells.bin_bounds import BinBounds
 from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, build_functions
 from adacalib.cells.functions import interpolate as interpolate_numpy
-from adacalib.model.functions import FunctionTable, interpolate, stack_functions
+from adacalib.model.functions import FunctionTable, interpolate
 from tests import oracle
 
 
@@ -105,58 +105,23 @@ def test_gradients_reach_the_two_neighbouring_knots_only(logit: float, gradient:
     assert slope.grad.item() == pytest.approx({-3.0: -3.0, 7.0: 4.0}.get(logit, 0.0))
 
 
-def test_stacked_functions_are_found_at_fold_times_values_plus_id() -> None:
-    folds = tuple(draw_functions(seed) for seed in (1, 2, 3))
-    table = FunctionTable(stack_functions(folds))
-    ids, logits = draw_logits(folds[0], 4)
-    for fold, functions in enumerate(folds):
-        found = table(torch.from_numpy(fold * 4 + ids), torch.from_numpy(logits)).numpy()
-        np.testing.assert_allclose(found, interpolate_numpy(functions, ids, logits), rtol=1e-12)
-
-
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 1000))
-def test_shared_curves_are_found_alone_and_stacked(widths: list[int], seed: int) -> None:
-    folds = [share_curves(draw_functions(seed + i, n_bins=n_bins), seed + i) for i, n_bins in enumerate(widths)]
-    stacked = FunctionTable(stack_functions(folds))
-    assert (stacked.n_values, len(stacked.knots_RJ)) == (8 * len(folds), 4 * len(folds))
-    logits = np.random.default_rng(seed).uniform(-9, 9, 80)
-    ids = np.arange(80) % 8
-    for fold, functions in enumerate(folds):
-        # each value's function written out
-        knots_RJ = functions.knots_RJ[functions.row_V] + functions.shift_V[:, None]
-        rows = {name: getattr(functions, name)[functions.row_V] for name in FUNCTION_ARRAYS[:5] if name != "knots_RJ"}
-        own = BinFunctions(**rows, knots_RJ=knots_RJ, row_V=np.arange(8), shift_V=np.zeros(8))
-        expected = interpolate_numpy(own, ids, logits)
-        np.testing.assert_allclose(interpolate_numpy(functions, ids, logits), expected, atol=1e-12)
-        for table, first in ((FunctionTable(functions), 0), (stacked, 8 * fold)):
-            found = table(torch.from_numpy(first + ids), torch.from_numpy(logits)).numpy()
-            np.testing.assert_allclose(found, expected, atol=1e-12)
+@given(st.integers(1, 6), st.integers(0, 1000))
+def test_shared_curves_are_found(n_bins: int, seed: int) -> None:
+    functions = share_curves(draw_functions(seed, n_bins=n_bins), seed)
+    table = FunctionTable(functions)
+    assert (table.n_values, len(table.knots_RJ)) == (8, 4)
+    logits, ids = np.random.default_rng(seed).uniform(-9, 9, 80), np.arange(80) % 8
+    # each value's function written out
+    knots_RJ = functions.knots_RJ[functions.row_V] + functions.shift_V[:, None]
+    rows = {name: getattr(functions, name)[functions.row_V] for name in FUNCTION_ARRAYS[:5] if name != "knots_RJ"}
+    own = BinFunctions(**rows, knots_RJ=knots_RJ, row_V=np.arange(8), shift_V=np.zeros(8))
+    expected = interpolate_numpy(own, ids, logits)
+    np.testing.assert_allclose(interpolate_numpy(functions, ids, logits), expected, atol=1e-12)
+    found = table(torch.from_numpy(ids), torch.from_numpy(logits)).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_an_id_beyond_the_table_is_refused() -> None:
     with pytest.raises(IndexError, match="index 4 is out of bounds"):
         FunctionTable(draw_functions(0))(torch.tensor([4]), torch.zeros(1))
-
-
-def test_narrower_functions_are_padded_by_hand() -> None:
-    # one bin (0, 5)–(2, 6) beside two bins: bounds go on with +inf, knots with the last one
-    one = build_functions(BinBounds(np.array([[0.0, 2.0]]), np.array([1])), np.array([[5.0, 6.0]]))
-    two = build_functions(BinBounds(np.array([[0.0, 1.0, 2.0]]), np.array([2])), np.array([[0.0, 1.0, 4.0]]))
-    stacked = stack_functions((one, two))
-    np.testing.assert_array_equal(stacked.bin_bounds_RJ, [[0, 2, np.inf], [0, 1, 2]])
-    np.testing.assert_array_equal(stacked.knots_RJ, [[5, 6, 6], [0, 1, 4]])
-    assert stacked.n_bins_R.tolist() == [1, 2]
-    assert stacked.slope_lower_R.tolist() == [0.5, 1] and stacked.slope_upper_R.tolist() == [0.5, 3]
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 1000))
-def test_stacking_functions_of_any_widths_changes_none_of_them(widths: list[int], seed: int) -> None:
-    folds = tuple(draw_functions(seed + i, n_bins=n_bins) for i, n_bins in enumerate(widths))
-    table = FunctionTable(stack_functions(folds))
-    assert table.bin_bounds_RJ.shape == (4 * len(folds), max(widths) + 1)
-    for fold, functions in enumerate(folds):
-        ids, logits = draw_logits(functions, seed)
-        found = table(torch.from_numpy(fold * 4 + ids), torch.from_numpy(logits)).numpy()
-        np.testing.assert_allclose(found, interpolate_numpy(functions, ids, logits), rtol=1e-12, atol=1e-12)

@@ -32,6 +32,7 @@ def two_values() -> CandidateBins:
         weight_VCK=np.array([[[20.0, 0], [10, 10]], [[12.0, 0], [6, 6]], [[8.0, 0], [8, 0]]]),
         response_VCK=np.array([[[10.0, 0], [4, 6]], [[6.0, 0], [2, 4]], [[4.0, 0], [4, 0]]]),
         mean_logit_VCK=np.array([[[0.0, 0], [-1, 1]], [[0.1, 0], [-0.5, 0.5]], [[1.4, 0], [1.4, 0]]]),
+        is_unseen_V=np.array([True, False, False]),
     )
 
 
@@ -163,7 +164,7 @@ def with_one_bin(bins: CandidateBins, value: int) -> CandidateBins:
         array[value, :, 1:] = 0
     logit[value] = 0
     logit[value, :, 0] = 0.4
-    return CandidateBins(bins.candidates, bounds, n_bins, weight, response, logit)
+    return CandidateBins(bins.candidates, bounds, n_bins, weight, response, logit, bins.is_unseen_V)
 
 
 def to_batch(rows: Rows, n_rows: int = 80) -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.field_part import FieldFit, RobustSwitches, fit_field_part
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.model.read_tables import Columns, read_cells, read_columns
 from adacalib.model.row_files import StreamError
 from tests.model.calibrator_world import N_FIELD_VALUES, cell_columns, draw_rows, write_table
@@ -44,9 +44,8 @@ def draw_columns() -> Columns:
 
 
 def fit(columns: Columns) -> FieldFit:
-    folds = split_folds(columns, N_VALUES, 4)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    return fit_field_part(columns, N_VALUES, folds, bounds, RobustSwitches(), seed=1)
+    return fit_field_part(columns, N_VALUES, bounds, RobustSwitches(), seed=1)
 
 
 def test_a_fit_on_periods_is_the_fit_on_days(tmp_path: Path) -> None:
@@ -55,31 +54,27 @@ def test_a_fit_on_periods_is_the_fit_on_days(tmp_path: Path) -> None:
     found = read_cells(tmp_path / "cells", "shop")
     periods = np.unique(found["date"])
     assert len(periods) == 2 < N_DAYS
-    keys = np.stack([found[name] for name in ("date", "fold", "field_value_id", "cell")], axis=1)
+    keys = np.stack([found[name] for name in ("date", "field_value_id", "cell")], axis=1)
     assert len(np.unique(keys, axis=0)) == len(keys) < 8000
     expected, actual = fit(columns), fit(found)
     assert actual.chosen == expected.chosen
     for name, value in expected.diagnostics.items():
         assert actual.diagnostics[name] == (None if value is None else pytest.approx(value, rel=1e-6)), name
     np.testing.assert_allclose(actual.level_V, expected.level_V, atol=1e-7)
-    pairs = zip((actual.functions, *actual.fold_functions), (expected.functions, *expected.fold_functions), strict=True)
-    for own, other in pairs:
-        np.testing.assert_allclose(own.knots_RJ, other.knots_RJ, atol=1e-7)
+    np.testing.assert_allclose(actual.functions.knots_RJ, expected.functions.knots_RJ, atol=1e-7)
 
 
 @pytest.mark.parametrize("n_files", [1, 9])
-def test_without_dates_cells_keep_their_folds_and_have_no_date(tmp_path: Path, n_files: int) -> None:
+def test_without_dates_cells_have_no_date(tmp_path: Path, n_files: int) -> None:
     columns = draw_columns()
     write_cells(tmp_path / "cells", columns, n_files, has_days=False)
     found = read_cells(tmp_path / "cells", "shop")
     assert "date" not in found
-    for fold in range(4):
-        own = {name: values[found["fold"] == fold] for name, values in found.items()}
-        expected = cells_from_columns({n: v[columns["fold"] == fold] for n, v in columns.items()}, N_VALUES)
-        assert len(own["cell"]) == len(expected)  # one row each
-        cells = cells_from_columns(own, N_VALUES)
-        for name in ("field_value_id", "cell", "weight", "response", "logit", "n_samples", "n_responses"):
-            np.testing.assert_allclose(getattr(cells, name), getattr(expected, name), rtol=1e-12)
+    expected = cells_from_columns(columns, N_VALUES)
+    assert len(found["cell"]) == len(expected)  # one row each
+    cells = cells_from_columns(found, N_VALUES)
+    for name in ("field_value_id", "cell", "weight", "response", "logit", "n_samples", "n_responses"):
+        np.testing.assert_allclose(getattr(cells, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_a_field_without_cells_has_no_rows(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.field_part import FieldFit, RobustSwitches, fit_field_part
 from adacalib.cells.functions import interpolate
 from adacalib.cells.logit_cells import cells_from_columns
-from adacalib.cells.out_of_fold import FieldFit, RobustSwitches, fit_field_part, split_folds
 from adacalib.config import RunConfig, TrainingConfig, parse_config
 from adacalib.model import robust
 from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
@@ -22,7 +22,7 @@ from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.robust import (
     NO_HELD_OUT_ROWS,
     TRIAL_EPOCHS,
-    OutOfFoldCalibrator,
+    RobustCalibrator,
     calibrate_without_rows,
     compute_step_loss,
     train_robust,
@@ -59,7 +59,7 @@ def drawn() -> Rows:
 def fit(drawn: Rows) -> FieldFit:
     columns = cell_columns(drawn)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 10)
-    return fit_field_part(columns, N_VALUES, split_folds(columns, N_VALUES, 4), bounds, RobustSwitches(), 1)
+    return fit_field_part(columns, N_VALUES, bounds, RobustSwitches(), 1)
 
 
 def to_batch(rows: Rows) -> dict[str, torch.Tensor]:
@@ -86,33 +86,23 @@ def log_loss(rows: Rows, logit: np.ndarray) -> float:
     return float(np.average(losses, weights=rows["weight"]))
 
 
-def test_every_row_gets_the_function_that_never_saw_it(drawn: Rows, fit: FieldFit) -> None:
+def test_the_network_adds_to_the_field_parts_logit_and_sees_it(drawn: Rows, fit: FieldFit) -> None:
     torch.manual_seed(4)
     network = AuxiliaryNetwork(2, [3], 4, [6], None, takes_logit=True)
     torch.nn.init.normal_(network.output_layer.weight)
-    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, network)
+    module = RobustCalibrator(fit.functions, fit.mean_logit, network)
     batch = to_batch(drawn)
-    k = np.empty(len(drawn["label"]))
-    for fold in range(4):
-        own = drawn["fold"] == fold
-        k[own] = interpolate(
-            fit.fold_functions[fold], drawn["field_value_id"][own].astype(int), drawn["uncalibrated_logit"][own]
-        )
+    k = interpolate(fit.functions, drawn["field_value_id"].astype(int), drawn["uncalibrated_logit"])
     with torch.no_grad():
         found = module(batch).numpy()
         term = network(batch, batch["field_value_id"].long(), torch.from_numpy((k - fit.mean_logit) / 1.5)).numpy()
     np.testing.assert_allclose(found, k + term, atol=1e-5)
+    assert np.abs(term).max() > 0.1
     # and the loss is that of these log-odds
     loss, weight = compute_step_loss(module, batch)
     assert loss.item() / weight.item() == pytest.approx(log_loss(drawn, found), rel=1e-9)
-
-
-def test_a_single_function_means_in_sample_and_the_fold_is_not_read(drawn: Rows, fit: FieldFit) -> None:
-    network = AuxiliaryNetwork(2, [3], 4, [6], None, takes_logit=True)
-    module = OutOfFoldCalibrator((fit.functions,), fit.mean_logit, network)
-    batch = {name: values for name, values in to_batch(drawn).items() if name != "fold"}
-    expected = interpolate(fit.functions, drawn["field_value_id"].astype(int), drawn["uncalibrated_logit"])
-    np.testing.assert_allclose(module(batch).detach().numpy(), expected, atol=1e-9)
+    # the functions are no part of its checkpoints
+    assert set(module.state_dict()) == {f"auxiliary.{name}" for name in network.state_dict()}
 
 
 def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
@@ -198,7 +188,7 @@ def test_where_the_latest_days_are_held_out_the_network_is_trained_on_them_too(
     assert told["held_out_losses"] == told_again["held_out_losses"]
     assert (told["trained_on_all_rows"], told_again["trained_on_all_rows"]) == (False, True)
     auxiliary = robust._build_auxiliary(config, fit, SHAPE, False)
-    module = OutOfFoldCalibrator(fit.fold_functions, fit.mean_logit, auxiliary)
+    module = RobustCalibrator(fit.functions, fit.mean_logit, auxiliary)
     plan = robust._plan(config, auxiliary, rows.rows, False)
     plan = replace(plan, epochs=told["chosen_epoch"], keeps="last_epoch", patience=None, checkpoints=tmp_path / "own")
     train(module, compute_step_loss, join_rows(rows, held_out), plan, ranks)
@@ -217,9 +207,9 @@ def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
 ) -> None:
     columns = cell_columns(drawn)
     cells = cells_from_columns(columns, N_VALUES)
-    bounds, folds = compute_bin_bounds(cells, 10), split_folds(columns, N_VALUES, 4)
+    bounds = compute_bin_bounds(cells, 10)
     parent_V = np.append(0, 1 + np.arange(N_FIELD_VALUES) % 2)
-    leaning = fit_field_part(columns, N_VALUES, folds, bounds, RobustSwitches(), 1, parent_V)
+    leaning = fit_field_part(columns, N_VALUES, bounds, RobustSwitches(), 1, parent_V)
     assert leaning.chosen == "robust" and leaning.parent_level_P.shape == (3,) and leaning.parent_level_P[0] == 0
     network = {"auxiliary": {"field_value_embedding": "off", "epochs": 1}}
     trained, _ = train_robust(fast_config(tmp_path, network), leaning, SHAPE, *write_rows(tmp_path, drawn), ranks)
@@ -231,7 +221,7 @@ def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
     # no parents where the global curve was chosen, or levels are off: nothing is asked of a service
     off = RobustSwitches(value_level=False)
     for fit in (
-        fit_field_part(columns, N_VALUES, (), bounds, off, 1, parent_V),
+        fit_field_part(columns, N_VALUES, bounds, off, 1, parent_V),
         replace(leaning, chosen="global_curve", parent_level_P=np.zeros(1)),
     ):
         calibrator = calibrate_without_rows(fast_config(tmp_path), fit, cells)

@@ -15,17 +15,16 @@ from adacalib.stats.logit_cells import (
     LOGIT_UNIT,
     MAX_FIELD_VALUE_ID,
     assign_cell,
-    assign_fold,
     build_logit_cells,
 )
 from tests.assert_table import assert_table, collect_rows
 from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
-KEY = ["date", "field_value_id", "fold", "cell"]
+KEY = ["date", "field_value_id", "cell"]
 
 
 def sum_cells_with_pandas(samples: pd.DataFrame) -> list[dict]:
-    """The table without folds and dates, from rows."""
+    """The table without dates, from rows."""
     logit = samples["uncalibrated_logit"].astype(np.float64)
     frame = pd.DataFrame(
         {
@@ -40,7 +39,7 @@ def sum_cells_with_pandas(samples: pd.DataFrame) -> list[dict]:
         }
     )
     rows = frame.groupby(["field_value_id", "cell"]).sum().reset_index().to_dict("records")
-    named = {"field": "f", "value_kind": "value", "date": None, "fold": 0}
+    named = {"field": "f", "value_kind": "value", "date": None}
     return [{**named, **row, "field_value": f"v{row['field_value_id']}"} for row in rows]
 
 
@@ -56,7 +55,7 @@ def test_cells_by_hand(spark: SparkSession) -> None:
     # value 1: .01 and .02 share cell 0 (one response), -.01 is in cell -1; value 2: cell 32
     samples = samples_by_hand([(1, 0.015625, 1), (1, 0.0234375, 0), (1, -0.015625, 1), (2, 1.0, 0)], date(2024, 1, 2))
     cells = build_logit_cells(make_samples(spark, samples), make_values(spark), "f", has_weights=False)
-    common = {"date": date(2024, 1, 2), "field": "f", "value_kind": "value", "fold": 0}
+    common = {"date": date(2024, 1, 2), "field": "f", "value_kind": "value"}
     unit = int(LOGIT_UNIT)
     expected = [
         common | {"field_value": "v1", "field_value_id": 1, "cell": 0, "n_samples": 2, "n_responses": 1,
@@ -82,11 +81,11 @@ def test_cells_agree_with_pandas_on_any_partitioning(spark: SparkSession, weight
         assert_table(cells, expected, KEY, rtol=1e-12, atol=0 if weighted else 1e-5)
 
 
-def test_folds_and_days_add_up_to_the_cells(spark: SparkSession) -> None:
+def test_days_add_up_to_the_cells(spark: SparkSession) -> None:
     samples = draw_samples()
     samples["date"] = [date(2024, 1, 1 + i % 2) for i in range(len(samples))]
-    cells = build_logit_cells(make_samples(spark, samples), make_values(spark), "f", n_folds=4, seed=3)
-    assert {row["fold"] for row in collect_rows(cells)} == {0, 1, 2, 3}
+    cells = build_logit_cells(make_samples(spark, samples), make_values(spark), "f")
+    assert len({row["date"] for row in collect_rows(cells)}) == 2
     added = cells.groupBy("field_value_id", "cell").agg(F.sum("n_samples").alias("n"), F.sum("sum_logit").alias("s"))
     expected = [
         {"field_value_id": row["field_value_id"], "cell": row["cell"], "n": row["n_samples"], "s": row["sum_logit"]}
@@ -114,7 +113,7 @@ def test_extreme_logits_ids_and_days_survive_packing(spark: SparkSession) -> Non
         [("f", "v", "value", large, 1, 1), ("f", "w", "value", 1, 1, 1), ("f", None, "unseen", 0, 0, 0)],
         make_values(spark).schema,
     )
-    cells = build_logit_cells(make_samples(spark, samples), values, "f", n_folds=4, seed=1)
+    cells = build_logit_cells(make_samples(spark, samples), values, "f")
     found = {(row["field_value_id"], row["cell"], row["field_value"], row["date"]) for row in collect_rows(cells)}
     assert found == {
         (large, 515, "v", date.max),
@@ -123,21 +122,3 @@ def test_extreme_logits_ids_and_days_survive_packing(spark: SparkSession) -> Non
         (1, 515, "w", date(1970, 1, 1)),
         (0, 0, None, date(1969, 12, 31)),
     }
-
-
-def test_folds_are_even_and_seeded(spark: SparkSession) -> None:
-    ids = spark.range(2000).select(F.col("id").cast("string").alias("sample_id"))
-    folds = [
-        np.array([row.k for row in ids.select(assign_fold(F.col("sample_id"), n, seed).alias("k")).collect()])
-        for n, seed in ((4, 1), (4, 2), (1, 1))
-    ]
-    assert np.all(np.abs(np.bincount(folds[0]) - 500) < 100)  # five standard deviations
-    assert np.any(folds[0] != folds[1])
-    assert not folds[2].any()
-
-
-@pytest.mark.parametrize("n_folds", [0, 5])
-def test_folds_beyond_the_key_are_refused(spark: SparkSession, n_folds: int) -> None:
-    rows = make_samples(spark, draw_samples(3))
-    with pytest.raises(ValueError, match=f"n_folds {n_folds}: the packed key has room for 1 to 4"):
-        build_logit_cells(rows, make_values(spark), "f", n_folds=n_folds)

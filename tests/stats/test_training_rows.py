@@ -18,7 +18,7 @@ from tests.stats.small_samples import draw_samples, make_samples, make_values, s
 
 
 def build(rows: DataFrame, seed: int = 5, n_files: int = 4) -> DataFrame:
-    return build_training_rows(rows, "f", n_folds=4, seed=seed, hold_out_share=0.2, n_files=n_files)
+    return build_training_rows(rows, "f", seed=seed, hold_out_share=0.2, n_files=n_files)
 
 
 def list_files(rows: DataFrame) -> list[list[float]]:
@@ -58,16 +58,9 @@ def test_each_file_is_a_random_sample(spark: SparkSession) -> None:
         assert abs(np.corrcoef(part, np.arange(len(part)))[0, 1]) < 0.25  # the order of input is gone
 
 
-def test_held_out_share_and_folds(spark: SparkSession) -> None:
+def test_held_out_share(spark: SparkSession) -> None:
     table = build(make_samples(spark, draw_samples(1000)))
-    counts = {
-        (row["hold_out"], row["fold"]): row["count"] for row in collect_rows(table.groupBy("hold_out", "fold").count())
-    }
-    assert {fold for _, fold in counts} == {0, 1, 2, 3}
-    held_out = sum(n for (hold_out, _), n in counts.items() if hold_out == 1)
-    assert abs(held_out - 200) < 65
-    # held out and fold come from different hashes: neither decides the other
-    assert all(counts[1, fold] > 20 for fold in range(4))
+    assert abs(table.filter("hold_out = 1").count() - 200) < 65
 
 
 @pytest.mark.parametrize(
@@ -91,27 +84,15 @@ def test_latest_days_are_held_out(
     if day is None:
         return
     table = build_training_rows(
-        rows, "f", n_folds=4, seed=5, hold_out_share=share, n_files=2, first_held_out_day=day
+        rows, "f", seed=5, hold_out_share=share, n_files=2, first_held_out_day=day
     ).toPandas()  # 100 rows
     dates = drawn["date"].iloc[table["auxiliary_features"].str[0].astype(int)].to_numpy()
     np.testing.assert_array_equal(table["hold_out"] == 1, dates >= day)
 
 
-def test_fold_is_the_one_of_the_cells(spark: SparkSession) -> None:
-    # the out-of-fold logit of a row must come from cells without it: both tables use one rule
-    from adacalib.stats.logit_cells import assign_fold
-
-    samples = make_samples(spark, draw_samples(100))
-    by_rule = samples.select(
-        F.col("auxiliary_features")[0].alias("i"), assign_fold(F.col("sample_id"), 4, 5).alias("fold")
-    )
-    expected = {row["i"]: row["fold"] for row in collect_rows(by_rule)}
-    assert {row["auxiliary_features"][0]: row["fold"] for row in collect_rows(build(samples))} == expected
-
-
 def build_cells(spark: SparkSession, drawn: pd.DataFrame, n_partitions: int = 2) -> DataFrame:
-    """The logit_cells table of field f, four folds, and rows of another field that nobody may read."""
-    cells = build_logit_cells(make_samples(spark, drawn, n_partitions), make_values(spark), "f", n_folds=4, seed=5)
+    """The logit_cells table of field f, and rows of another field that nobody may read."""
+    cells = build_logit_cells(make_samples(spark, drawn, n_partitions), make_values(spark), "f")
     return cells.unionByName(cells.withColumn("field", F.lit("g"))).repartition(n_partitions)
 
 
@@ -135,8 +116,8 @@ def test_cell_rows_by_hand(spark: SparkSession) -> None:
     # (1 + 2.5 + 3.25)/3 = 2.25 is the most that a row weighs
     halves = [(1, 1, 1.25, mean), (2, 1, 1.625, -(2**-6))]
     assert rows == [(1, 0, 1.0, mean), halves[0], halves[0], halves[1], halves[1]]
-    rest = {(row["fold"], row["hold_out"], len(row["auxiliary_features"])) for row in collect_rows(table)}
-    assert rest == {(0, 0, 0)}
+    rest = {(row["hold_out"], len(row["auxiliary_features"])) for row in collect_rows(table)}
+    assert rest == {(0, 0)}
     assert all(row["auxiliary_category_ids"] == [] for row in collect_rows(table))
 
 

@@ -1,17 +1,16 @@
-"""Steps 1 to 3 on all cells and, for the auxiliary network, once per fold on the cells of the other folds."""
+"""Steps 1 to 3 and 8 of robust mode, and the forward slope: all that is fitted on logit cells before any network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from adacalib.cells.bin_bounds import BinBounds, NoCellsError
+from adacalib.cells.bin_bounds import BinBounds
 from adacalib.cells.forward_slope import ForwardSlope
 from adacalib.cells.functions import BinFunctions
-from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label, join_cells
+from adacalib.cells.logit_cells import Floats, Ints, LogitCells, cells_from_columns, compute_mean_label
 from adacalib.cells.robust import HELD_OUT_SHARE, HarmChoice, choose_without_harm, fit_robust
 from adacalib.cells.time_periods import Columns, split_by_time
 
@@ -21,8 +20,7 @@ class FieldFit:
     """The field part of robust mode, before any network.
 
     Attributes:
-        functions: fitted on all cells; what serving uses.
-        fold_functions: per fold, fitted on the cells of the other folds; empty where no folds were asked for.
+        functions: what serving uses, and what the network is trained on.
         level_V: a_z of step 2 less the level of the value's parent, log-odds: what the re-level fits once more.
         parent_level_P: log-odds that an unseen value gets from its parent, parent 0 (none) 0; that one alone where
             parents play no part.
@@ -34,7 +32,6 @@ class FieldFit:
     """
 
     functions: BinFunctions
-    fold_functions: tuple[BinFunctions, ...]
     level_V: Floats
     parent_level_P: Floats
     weight_V: Floats
@@ -83,62 +80,34 @@ class RobustSwitches:
         }
 
 
-def split_folds(columns: Columns, n_values: int, n_folds: int) -> tuple[LogitCells, ...]:
-    """The cells of each fold.
-
-    Raises:
-        NoCellsError: one fold has all cells, so nothing is left to fit its functions on.
-    """
-    used = np.unique(columns["fold"])
-    if len(used) == 1:
-        raise NoCellsError(
-            f"all logit cells are in fold {used[0]} of {n_folds}: the table was built without folds, or has too few "
-            "rows for them; run from build_logit_cells again, or set calibrator.auxiliary.out_of_fold=false"
-        )
-    return tuple(
-        cells_from_columns({name: values[columns["fold"] == fold] for name, values in columns.items()}, n_values)
-        for fold in range(n_folds)
-    )
-
-
-def leave_fold_out(folds: Sequence[LogitCells], fold: int) -> LogitCells:
-    """The cells of all folds but one."""
-    return join_cells([cells for place, cells in enumerate(folds) if place != fold])
-
-
 def fit_field_part(
     columns: Columns,
     n_values: int,
-    folds: Sequence[LogitCells],
     bounds: BinBounds,
     switches: RobustSwitches,
     seed: int,
     parent_V: Ints | None = None,
 ) -> FieldFit:
-    """Fits steps 1 to 3 in full and per fold, after the choice of step 8.
+    """Fits steps 1 to 3 after the choice of step 8.
 
     Args:
         columns: of the logit_cells table, one field; `date` (days as integers) where the run has dates.
         n_values: number of dense ids, id 0 included.
-        folds: cells of each fold (`split_folds`); empty for the full fit only.
-        bounds: bounds of every field value. They depend on logits only, never on labels, so all folds share them.
+        bounds: bounds of every field value.
         seed: of the inner split of step 8.
         parent_V: dense id of each field value's parent, 0 for none.
 
     Raises:
-        NoCellsError: there are no cells, or a fold holds all of them.
+        NoCellsError: there are no cells.
     """
     cells = cells_from_columns(columns, n_values)
     chosen, forward_slope, told = _judge(columns, cells, bounds, switches, seed, parent_V)
     if chosen == "global_curve":
         switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
-    parts = switches.parts()
-    full = fit_robust(cells, bounds, parent_V=parent_V, **parts)
-    others = [leave_fold_out(folds, fold) for fold in range(len(folds))]
+    full = fit_robust(cells, bounds, parent_V=parent_V, **switches.parts())
     mean_label = compute_mean_label(cells.response.sum(), cells.weight.sum())
     return FieldFit(
         functions=full.functions,
-        fold_functions=tuple(fit_robust(other, bounds, parent_V=parent_V, **parts).functions for other in others),
         level_V=full.effects.level_V - full.parent_level_V,
         parent_level_P=full.parent_level_P,
         weight_V=cells.sum_by_value(cells.weight),

@@ -5,16 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacalib.cells.bin_bounds import NoCellsError, compute_bin_bounds
-from adacalib.cells.forward_slope import MIN_SLOPE, fit_forward_slope
-from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
-from adacalib.cells.logit_cells import cells_from_columns, join_cells
-from adacalib.cells.out_of_fold import (
+from adacalib.cells.bin_bounds import compute_bin_bounds
+from adacalib.cells.field_part import (
     RobustSwitches,
     fit_field_part,
-    leave_fold_out,
-    split_folds,
 )
+from adacalib.cells.forward_slope import MIN_SLOPE, fit_forward_slope
+from adacalib.cells.functions import FUNCTION_ARRAYS, BinFunctions, interpolate
+from adacalib.cells.logit_cells import cells_from_columns
 from adacalib.cells.robust import fit_robust
 from adacalib.cells.time_periods import split_by_time
 from tests.cells.small_world import draw_rows
@@ -24,14 +22,13 @@ PLAIN = RobustSwitches(do_no_harm=False)
 
 
 def make_columns(n_rows=4000, seed=3, effect=1.0, n_days=0):
-    """One table row per sample, folds dealt at random."""
+    """One table row per sample."""
     (z, s, y, _), _ = draw_rows(n_rows, N_VALUES - 1, seed, effect)
     rng = np.random.default_rng(seed)
     weight = rng.choice([0.5, 1.0, 2.0], n_rows)
     columns = {
         "field_value_id": z,
         "cell": np.floor(32 * s).astype(np.int64),
-        "fold": rng.integers(0, 4, n_rows),
         "n_samples": np.ones(n_rows, np.int64),
         "n_responses": y,
         "sum_weight": weight,
@@ -41,10 +38,9 @@ def make_columns(n_rows=4000, seed=3, effect=1.0, n_days=0):
     return columns | ({"date": rng.integers(0, n_days, n_rows)} if n_days else {})
 
 
-def fit(columns, switches=PLAIN, n_folds=4, seed=1):
-    folds = split_folds(columns, N_VALUES, n_folds)
+def fit(columns, switches=PLAIN, seed=1):
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    return fit_field_part(columns, N_VALUES, folds, bounds, switches, seed)
+    return fit_field_part(columns, N_VALUES, bounds, switches, seed)
 
 
 def assert_equal_functions(actual: BinFunctions, expected: BinFunctions) -> None:
@@ -52,31 +48,10 @@ def assert_equal_functions(actual: BinFunctions, expected: BinFunctions) -> None
         np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
 
 
-@pytest.mark.parametrize("fold", range(4))
-def test_labels_of_a_fold_do_not_reach_its_own_functions(fold):
-    columns = make_columns()
-    turned = columns["fold"] == fold
-    other = columns | {
-        name: np.where(turned, columns[total] - columns[name], columns[name])
-        for name, total in (("n_responses", "n_samples"), ("sum_weight_responses", "sum_weight"))
-    }
-    before, after = fit(columns), fit(other)
-    assert_equal_functions(after.fold_functions[fold], before.fold_functions[fold])
-    for place in range(4):  # everybody else saw them
-        if place != fold:
-            moved = np.abs(after.fold_functions[place].knots_RJ - before.fold_functions[place].knots_RJ)
-            assert moved.max() > 0.1
-    assert np.abs(after.functions.knots_RJ - before.functions.knots_RJ).max() > 0.1
-
-
-def test_each_fit_is_fit_robust_on_the_rows_that_the_fold_leaves():
+def test_the_fit_is_fit_robust_on_all_cells():
     columns = make_columns()
     found = fit(columns)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    for fold in range(4):
-        rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
-        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds).functions
-        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.knots_RJ, atol=1e-6)
     whole = fit_robust(cells_from_columns(columns, N_VALUES), bounds)
     assert_equal_functions(found.functions, whole.functions)
     np.testing.assert_array_equal(found.level_V, whole.effects.level_V)
@@ -88,7 +63,6 @@ def test_mean_logit_by_hand():
     columns = {
         "field_value_id": np.array([1, 1, 2, 2]),
         "cell": np.array([0, 1, 2, 3]),
-        "fold": np.arange(4),
         "n_samples": np.ones(4, np.int64),
         "n_responses": np.array([1, 1, 1, 0]),
         "sum_weight": np.ones(4),
@@ -98,20 +72,6 @@ def test_mean_logit_by_hand():
     assert fit(columns).mean_logit == pytest.approx(np.log(3))
     ones = columns | {"n_responses": np.ones(4, np.int64), "sum_weight_responses": np.ones(4)}
     assert fit(ones).mean_logit == pytest.approx(np.log(9))
-
-
-def test_folds_are_the_tables_own():
-    columns = make_columns()
-    folds = split_folds(columns, N_VALUES, 4)
-    for fold, cells in enumerate(folds):
-        assert cells.n_samples.sum() == np.sum(columns["fold"] == fold)
-    whole, again = cells_from_columns(columns, N_VALUES), join_cells(folds)
-    np.testing.assert_array_equal(again.n_samples, whole.n_samples)
-    np.testing.assert_array_equal(again.n_responses, whole.n_responses)
-    np.testing.assert_allclose(again.weight, whole.weight)
-    for fold in range(4):
-        rest = leave_fold_out(folds, fold).n_samples.sum()
-        assert rest == whole.n_samples.sum() - folds[fold].n_samples.sum()
 
 
 @pytest.mark.parametrize(("effect", "expected"), [(1.0, "robust"), (0.0, "global_curve")])
@@ -212,13 +172,6 @@ def test_where_the_global_curve_is_chosen_the_slope_is_its_own():
     assert found.forward_slope == MIN_SLOPE
 
 
-def test_a_table_without_folds_is_refused():
-    columns = make_columns(50)
-    columns["fold"] = np.zeros(50, np.int64)
-    with pytest.raises(NoCellsError, match=r"all logit cells are in fold 0 of 4.*run from build_logit_cells"):
-        split_folds(columns, N_VALUES, 4)
-
-
 def turn_labels(columns, turned):
     """The columns with the labels of the rows given turned round."""
     return columns | {
@@ -228,12 +181,11 @@ def turn_labels(columns, turned):
 
 
 def fit_with_parents(columns, parent_V, switches=PLAIN):
-    folds = split_folds(columns, N_VALUES, 4)
     bounds = compute_bin_bounds(cells_from_columns(columns, N_VALUES), 5)
-    return fit_field_part(columns, N_VALUES, folds, bounds, switches, 1, parent_V)
+    return fit_field_part(columns, N_VALUES, bounds, switches, 1, parent_V)
 
 
-def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_part():
+def test_parents_reach_the_fit_and_leave_the_re_level_its_part():
     columns, parent_V = make_columns(6000), np.array([0, 1, 1, 1, 1, 2, 2, 2, 0])
     # in the second family every other row without response gets one: the two differ by far
     raised = (parent_V[columns["field_value_id"]] == 2) & (columns["n_responses"] == 0) & (np.arange(6000) % 2 == 0)
@@ -246,10 +198,6 @@ def test_parents_reach_the_full_fit_and_each_fold_and_leave_the_re_level_its_par
     # the re-level moves what is the values' own; the parents' part stays
     np.testing.assert_allclose(found.level_V, whole.effects.level_V - whole.parent_level_V)
     assert np.abs(found.level_V).max() < np.abs(whole.effects.level_V).max()
-    for fold in range(4):
-        rest = {name: values[columns["fold"] != fold] for name, values in columns.items()}
-        expected = fit_robust(cells_from_columns(rest, N_VALUES), bounds, parent_V=parent_V).functions
-        np.testing.assert_allclose(found.fold_functions[fold].knots_RJ, expected.knots_RJ, atol=1e-6)
     assert found.diagnostics["tau_parent"] == whole.diagnostics["tau_parent"] > 0.3
 
 
@@ -273,17 +221,15 @@ def test_step_8_weighs_the_fit_with_parents(n_days):
     assert losses[0] != losses[1]
 
 
-def test_hard_monotone_off_reaches_every_function():
+def test_hard_monotone_off_reaches_the_functions():
     # responses fall with the score
     columns = make_columns(6000)
     columns = turn_labels(columns, np.ones(6000, bool))
     free = fit(columns, RobustSwitches(do_no_harm=False, hard_monotone=False))
-    for functions in (free.functions, *free.fold_functions):
-        assert np.any(np.diff(functions.knots_RJ, axis=1) < -0.01)
-    hard = fit(columns)
-    for functions in (hard.functions, *hard.fold_functions):
-        inside = np.arange(functions.knots_RJ.shape[1] - 1) < functions.n_bins_R[:, None]
-        assert np.all(np.diff(functions.knots_RJ, axis=1)[inside] > 0)
+    assert np.any(np.diff(free.functions.knots_RJ, axis=1) < -0.01)
+    hard = fit(columns).functions
+    inside = np.arange(hard.knots_RJ.shape[1] - 1) < hard.n_bins_R[:, None]
+    assert np.all(np.diff(hard.knots_RJ, axis=1)[inside] > 0)
     assert free.diagnostics["pooled_share"] > 0.5
 
 
@@ -296,7 +242,7 @@ def test_nothing_to_choose_where_only_the_order_of_knots_is_switched():
     assert found.diagnostics["do_no_harm"] is False and found.chosen == "robust"
 
 
-def test_the_switch_of_the_bends_reaches_every_fit():
+def test_the_switch_of_the_bends_reaches_the_fit():
     columns = make_columns(8000, n_days=12)
     columns = turn_labels(columns, (columns["date"] < 6) & (columns["field_value_id"] == 1))
     bent, straight = (fit(columns, RobustSwitches(do_no_harm=False, value_shape=shape)) for shape in (True, False))
@@ -305,8 +251,7 @@ def test_the_switch_of_the_bends_reaches_every_fit():
     cells = cells_from_columns(columns, N_VALUES)
     expected = fit_robust(cells, compute_bin_bounds(cells, 5), value_shape=False).functions
     np.testing.assert_allclose(straight.functions.knots_RJ, expected.knots_RJ, atol=1e-6)
-    for one, other in zip(bent.fold_functions, straight.fold_functions, strict=True):
-        assert np.abs(one.knots_RJ - other.knots_RJ).max() > 0.01
+    assert np.abs(bent.functions.knots_RJ - straight.functions.knots_RJ).max() > 0.01
     # and the choice of step 8 weighs what is then fitted
     losses = [
         fit(columns, RobustSwitches(value_shape=shape)).diagnostics["held_out_loss_robust"] for shape in (True, False)
