@@ -1,23 +1,28 @@
 """Training without rows: the calibrator without auxiliary network trains on logit cells, whatever the number of rows.
 
     python benchmarks/row_free.py --rows 2000000 20000000 --json row_free.json
+    python benchmarks/row_free.py --lean-rows 2000000 20000000 200000000 --json row_free_lean.json
 
-For each size: a generated world, its tables by the usual stages, then robust mode and paper mode without auxiliary
-network, on cells, by one rank. At the sizes up to --rows-up-to paper mode is trained on the samples themselves too,
-as it would be without cells, for several seeds, which vary split and initialisation, and on the same samples once more
-with another initialisation. It prints cells, fit seconds (trainer's start to saved calibrator) and test metrics, and
-ends with exit code 1 where a bar fails:
+For each size of --rows: a generated world, its tables by the usual stages, then robust mode and paper mode without
+auxiliary network, on cells, by one rank. At the sizes up to --rows-up-to paper mode is trained on the samples
+themselves too, as it would be without cells, for several seeds, which vary split and initialisation, and on the same
+samples once more with another initialisation. For each size of --lean-rows: cells and bins of a table of bare scored
+rows (`scored_rows`), which takes seconds where the stages take minutes, and the same two fits, whose seconds alone are
+told. It prints cells, fit seconds (trainer's start to saved calibrator) and test metrics, and ends with exit code 1
+where a bar fails:
 
 * paper mode's LogLoss and Field-RCE, cells less rows on the same split and initialisation, are on average over the
   seeds no farther from 0 than twice the standard deviation of an initialisation on one split, pooled over the seeds;
-* the fit at the largest size takes at most 1.8 times that at the smallest.
+* the fit at the largest size takes at most 1.8 times that at the smallest, of either kind.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -25,13 +30,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
+from scored_rows import make_field_values, write_scored_rows
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig, parse_config, read_config
-from adacalib.manifest import read_origin
+from adacalib.manifest import MANIFEST, read_origin
+from adacalib.stats.bin_statistics import compute_bin_statistics
+from adacalib.stats.logit_cells import build_logit_cells
 from adacalib.stats.training_rows import build_training_rows
 from jobs import generate
 from jobs.pipeline import SessionOnDemand, run_stages
@@ -46,8 +55,10 @@ LABELS = {
     "paper_rows": "paper mode, rows",
     "paper_rows_again": "paper mode, again",
 }
+ON_CELLS = ("robust_cells", "paper_cells")
 OTHER_INITIALISATION = 1000
 """Added to a seed for the training of paper_rows_again; no other seed of the benchmark."""
+LEAN_FIELD_VALUES = 969
 MAX_GROWTH = 1.8
 MAX_DEVIATIONS = 2.0
 
@@ -88,11 +99,15 @@ def judge(sizes: dict[int, Results]) -> list[Bar]:
             distance = abs(float(np.mean(on_cells - on_rows)))
             text = f"{rows:,} rows: {metric} of paper mode, cells less rows, ± of an initialisation {deviation:.2g}"
             bars.append(Bar(text, distance, MAX_DEVIATIONS * deviation))
-    smallest, largest = min(sizes), max(sizes)
-    for method in ("robust_cells", "paper_cells") if smallest < largest else ():
-        seconds = [
-            float(np.median([one["fit_seconds"] for one in sizes[size][method]])) for size in (smallest, largest)
-        ]
+    return [*bars, *judge_growth(sizes)]
+
+
+def judge_growth(sizes: dict[int, Results]) -> list[Bar]:
+    """The bars on fit seconds: medians at the largest size over those at the smallest; none where there is one size."""
+    smallest, largest = min(sizes, default=0), max(sizes, default=0)
+    bars = []
+    for method in ON_CELLS if smallest < largest else ():
+        seconds = [_median_seconds(sizes[size][method]) for size in (smallest, largest)]
         text = f"{LABELS[method]}: fit seconds at {largest:,} rows / at {smallest:,}"
         bars.append(Bar(text, seconds[1] / seconds[0], MAX_GROWTH))
     return bars
@@ -120,11 +135,26 @@ def make_table(sizes: dict[int, Results], facts: dict[int, dict[str, float]]) ->
     for rows, results in sizes.items():
         head = [f"{rows:,}", f"{facts[rows]['cells']:,}", f"{facts[rows]['table_seconds']:.0f}"]
         for method, figures in results.items():
-            seconds = np.median([one["fit_seconds"] for one in figures])
+            seconds = _median_seconds(figures)
             means = [f"{_mean(figures, metric):.{digits}f}" for metric, digits in METRICS.items()]
             table.add_row(*head, LABELS[method], f"{seconds:.1f}", *means)
             head = ["", "", ""]
     return table
+
+
+def make_lean_table(sizes: dict[int, Results], facts: dict[int, dict[str, float]]) -> Table:
+    """A row per size: cells, seconds of its cells and bins, and of either fit."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("lean rows", "cells", "tables\nseconds", *(f"{LABELS[name]}\nfit seconds" for name in ON_CELLS)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for rows, results in sizes.items():
+        seconds = [f"{_median_seconds(results[name]):.1f}" for name in ON_CELLS]
+        table.add_row(f"{rows:,}", f"{facts[rows]['cells']:,}", f"{facts[rows]['table_seconds']:.0f}", *seconds)
+    return table
+
+
+def _median_seconds(figures: list[dict[str, float]]) -> float:
+    return float(np.median([one["fit_seconds"] for one in figures]))
 
 
 def _mean(figures: list[dict[str, float]], metric: str) -> float:
@@ -143,30 +173,78 @@ def run_seed(
         "table_seconds": sum(stages[stage]["seconds"] for stage in TABLE_STAGES),
     }
     results = {}
-    for method in LABELS if has_rows else [name for name in LABELS if "rows" not in name]:
+    for method in LABELS if has_rows else ON_CELLS:
         console.print(f"  {LABELS[method]}", highlight=False)
         results[method] = _fit(base, method, session)
     return results, facts
 
 
+def fit_lean(base: RunConfig, rows: int, repeat: int, session: SessionOnDemand) -> tuple[Results, dict[str, float]]:
+    """Either fit on cells of bare scored rows, in turn: seconds of each; number of cells and seconds of the tables."""
+    spark = session.start()
+    path = Path(base.input.path)
+    if not (path / "_SUCCESS").is_file():
+        shutil.rmtree(path, ignore_errors=True)
+        write_scored_rows(spark, path, rows, LEAN_FIELD_VALUES)
+    started = time.monotonic()
+    _write_lean_tables(spark, base, rows)
+    seconds = time.monotonic() - started
+    n_cells = io.read_manifest(base, "logit_cells")["rows"]
+    results: Results = {method: [] for method in ON_CELLS}
+    for _ in range(repeat):
+        for method, figures in results.items():
+            config = _configure_fit(base, method)
+            run_stages(config, (*_row_stages(config), "train_calibrator"), Console(quiet=True), session)
+            figures.append({"fit_seconds": _read_fit_seconds(config)})
+    return results, {"cells": n_cells, "table_seconds": seconds}
+
+
+def _write_lean_tables(spark: SparkSession, base: RunConfig, rows: int) -> None:
+    """The tables that a fit on cells reads, as the stages write them; of samples, which are not kept, the manifest."""
+    values, scored = make_field_values(spark, LEAN_FIELD_VALUES), spark.read.parquet(base.input.path)
+    fingerprint = f"lean-{rows}"
+    facts = {"generation": base.describe_generation(fingerprint)}
+    n_values = {"n_field_values": {base.field: LEAN_FIELD_VALUES}, "n_good": rows}
+    no_features = {"n_auxiliary_features": 0, "auxiliary_category_counts": []}
+    manifest = {"input_fingerprint": fingerprint, **n_values, **no_features, **facts}
+    io.write_json(io.table_path(base, "samples") / MANIFEST, manifest)
+    fit_on = facts | {"fit_on": base.calibrator.fit_on}
+    cells = build_logit_cells(scored, values, base.field, has_weights=False)
+    io.write_table(cells, base, "logit_cells", schemas.LOGIT_CELLS, facts=fit_on)
+    kept = io.read_table(spark, base, "logit_cells", schemas.LOGIT_CELLS)
+    bins = compute_bin_statistics(kept, values, base.field, base.n_bins_candidates)
+    io.write_table(bins, base, "bin_statistics", schemas.BIN_STATISTICS, facts=fit_on)
+
+
 def _fit(base: RunConfig, method: str, session: SessionOnDemand) -> dict[str, float]:
-    mode, made_from = method.split("_")[:2]
+    config = _configure_fit(base, method)
+    if method in ON_CELLS:
+        stages = (*_row_stages(config), *FIT_STAGES)
+    else:
+        stages = FIT_STAGES
+        _write_rows(config, session)
+    run_stages(config, stages, Console(quiet=True), session)
+    found = io.read_json(config.run_dir / "metrics.json")["methods"]["adacalib"]
+    return {metric: found[metric] for metric in (*METRICS, *FLOORS)} | {"fit_seconds": _read_fit_seconds(config)}
+
+
+def _row_stages(config: RunConfig) -> tuple[str, ...]:
+    """The stage that makes training rows of the cells, where the mode streams any."""
+    return ("build_training_rows",) if config.streams_rows else ()
+
+
+def _read_fit_seconds(config: RunConfig) -> float:
+    return float(io.read_json(config.run_dir / "unified" / "training.json")["seconds"])
+
+
+def _configure_fit(base: RunConfig, method: str) -> RunConfig:
     content = base.model_dump(mode="json")
     if method == "paper_rows_again":
         content["calibrator"]["seed"] = base.seed + OTHER_INITIALISATION
-    content["calibrator"]["mode"] = mode
+    content["calibrator"]["mode"] = method.split("_")[0]
     content["bins"]["n_bins_candidates"] = None
     own = {"name": method, "runs_dir": str(base.run_dir), "inputs_from": str(base.run_dir)}
-    config = parse_config(content | own)
-    stages = FIT_STAGES
-    if made_from == "rows":
-        _write_rows(config, session)
-    elif config.streams_rows:
-        stages = ("build_training_rows", *FIT_STAGES)
-    run_stages(config, stages, Console(quiet=True), session)
-    found = io.read_json(config.run_dir / "metrics.json")["methods"]["adacalib"]
-    seconds = io.read_json(config.run_dir / "unified" / "training.json")["seconds"]
-    return {metric: found[metric] for metric in (*METRICS, *FLOORS)} | {"fit_seconds": seconds}
+    return parse_config(content | own)
 
 
 def _write_rows(config: RunConfig, session: SessionOnDemand) -> None:
@@ -183,8 +261,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     sizes: dict[int, Results] = {}
     facts: dict[int, dict[str, float]] = {}
+    lean_sizes: dict[int, Results] = {}
+    lean_facts: dict[int, dict[str, float]] = {}
     with ExitStack() as cleanup:
         session = SessionOnDemand(_configure(options, 0, 0), cleanup)
+        for rows in sorted(options.lean_rows):
+            console.print(f"{rows:,} lean rows", highlight=False)
+            lean_sizes[rows], lean_facts[rows] = fit_lean(_configure_lean(options, rows), rows, options.repeat, session)
         for rows in sorted(options.rows):
             has_rows = rows <= options.rows_up_to
             for place in range(options.seeds if has_rows else 1):
@@ -195,14 +278,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 figures, facts[rows] = run_seed(base, has_rows, session, console)
                 for method, found in figures.items():
                     sizes.setdefault(rows, {}).setdefault(method, []).append(found)
-    console.print(make_table(sizes, facts))
-    bars = judge(sizes)
+    if sizes:
+        console.print(make_table(sizes, facts))
+    if lean_sizes:
+        console.print(make_lean_table(lean_sizes, lean_facts))
+    bars = [*judge(sizes), *judge_growth(lean_sizes)]
     for bar in bars:
         word = "[green]holds[/green]" if bar.holds else "[red]fails[/red]"
         console.print(f"{word}  {bar.text}: {bar.measured:.3g} (bar {bar.limit:.3g})", highlight=False)
     document = {
         "world": options.world,
         "sizes": {str(rows): {"facts": facts[rows], "methods": sizes[rows]} for rows in sizes},
+        "lean_sizes": {str(rows): {"facts": lean_facts[rows], "methods": lean_sizes[rows]} for rows in lean_sizes},
         "bars": [asdict(bar) | {"holds": bar.holds} for bar in bars],
     }
     options.json.write_text(json.dumps(document, indent=1) + "\n")
@@ -219,15 +306,36 @@ def _configure(options: argparse.Namespace, rows: int, place: int) -> RunConfig:
     return parse_config(content | own | {"runs_dir": str(options.runs_dir / "row_free" / f"{options.world}-{rows}")})
 
 
+def _configure_lean(options: argparse.Namespace, rows: int) -> RunConfig:
+    content = {
+        "name": f"lean-{rows}",
+        "runs_dir": str(options.runs_dir / "row_free"),
+        "input": {
+            "path": str(options.runs_dir / "scored_rows" / f"{rows}-{LEAN_FIELD_VALUES}-0-0"),
+            "label": "label",
+            "score": "1 / (1 + exp(-uncalibrated_logit))",
+        },
+        "fields": ["f"],
+        "training": {"ranks": 1},
+        "bins": {"n_bins_candidates": [5, 10, 20]},  # of both modes
+    }
+    return parse_config(content)
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", required=True, help="sizes of the generated table")
+    parser.add_argument("--rows", type=int, nargs="+", default=[], help="sizes of the generated table")
+    parser.add_argument("--lean-rows", type=int, nargs="+", default=[], help="sizes of a table of bare scored rows")
     parser.add_argument("--world", default="cvr_like", help="the kind of table: configs/WORLD.yaml")
     parser.add_argument("--seeds", type=int, default=3, help="seeds at the sizes that rows are trained on; 1 elsewhere")
+    parser.add_argument("--repeat", type=int, default=3, help="fits of each kind at each lean size")
     parser.add_argument("--rows-up-to", type=int, default=2_000_000, help="largest size to train on rows too")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--json", type=Path, required=True, help="file for all figures")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not options.rows and not options.lean_rows:
+        parser.error("no sizes: give --rows, --lean-rows or both")
+    return options
 
 
 if __name__ == "__main__":

@@ -50,13 +50,13 @@ def write_scored_rows(
 
 
 def make_field_values(spark: SparkSession, field_values: int) -> DataFrame:
-    """The field_values table of field f that belongs to it."""
-    ids = spark.range(1, field_values + 1).select(F.col("id").cast("int").alias("field_value_id"))
-    return ids.select(
+    """The field_values table of field f that belongs to it, id 0 (unseen values) included."""
+    number, is_value = F.col("id"), F.col("id") > 0
+    return spark.range(0, field_values + 1).select(
         F.lit("f").alias("field"),
-        F.col("field_value_id").cast("string").alias("field_value"),
-        F.lit("value").alias("value_kind"),
-        "field_value_id",
+        F.when(is_value, number.cast("string")).alias("field_value"),
+        F.when(is_value, "value").otherwise("unseen").alias("value_kind"),
+        number.cast("int").alias("field_value_id"),
     )
 
 

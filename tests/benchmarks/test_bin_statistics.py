@@ -53,7 +53,9 @@ def test_rows_are_zipf_and_the_same_whatever_the_files(spark: SparkSession, tmp_
     assert one["uncalibrated_logit"].std() == pytest.approx(1.2, abs=0.03)
     # the logit means something: those who respond have a higher one
     assert one["uncalibrated_logit"][one["label"] == 1].mean() > one["uncalibrated_logit"].mean() + 0.5
-    assert {row["field_value_id"] for row in collect_rows(make_field_values(spark, n_values))} == set(values.tolist())
+    named = {row["field_value_id"]: row for row in collect_rows(make_field_values(spark, n_values))}
+    assert set(named) == {0, *values.tolist()}
+    assert [(named[i]["field_value"], named[i]["value_kind"]) for i in (0, 7)] == [(None, "unseen"), ("7", "value")]
 
 
 def test_head_share_goes_to_one_value(spark: SparkSession, tmp_path: Path) -> None:

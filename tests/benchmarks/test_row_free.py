@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks.row_free import Results, judge, make_table
+from benchmarks.row_free import Results, judge, judge_growth, make_lean_table, make_table
 
 
 def figures(seconds: float, log_loss: float, field_rce: float = 0.2) -> dict[str, float]:
@@ -47,6 +47,29 @@ def test_one_size_has_no_growth_and_one_seed_no_deviation() -> None:
     assert len(judge({2000: small()})) == 2
     one: Results = {name: found[:1] for name, found in small().items()}
     assert judge({2000: one}) == []
+
+
+def lean(robust: float, paper: float) -> Results:
+    return {"robust_cells": [{"fit_seconds": robust}], "paper_cells": [{"fit_seconds": paper}]}
+
+
+def test_growth_is_the_largest_size_over_the_smallest() -> None:
+    robust, paper = judge_growth({200: lean(2.0, 10.0), 2000: lean(9.0, 99.0), 20000: lean(3.0, 19.0)})
+    assert (robust.measured, robust.limit, robust.holds) == (pytest.approx(1.5), 1.8, True)
+    assert (paper.measured, paper.holds) == (pytest.approx(1.9), False)
+    assert judge_growth({200: lean(2.0, 10.0)}) == judge_growth({}) == judge({}) == []
+
+
+def test_the_lean_table_has_a_row_per_size() -> None:
+    facts = {rows: {"cells": rows // 10, "table_seconds": 34.6} for rows in (2000, 200_000_000)}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(make_lean_table({2000: lean(2.04, 10.0), 200_000_000: lean(3.0, 1234.5)}, facts))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()] == [
+        ["2,000", "200", "35", "2.0", "10.0"],
+        ["200,000,000", "20,000,000", "35", "3.0", "1234.5"],
+    ]
 
 
 def test_the_table_fits_80_columns_and_shows_the_floors() -> None:
