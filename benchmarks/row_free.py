@@ -325,7 +325,9 @@ def _configure_lean(options: argparse.Namespace, rows: int) -> RunConfig:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[], help="sizes of the generated table")
-    parser.add_argument("--lean-rows", type=int, nargs="+", default=[], help="sizes of a table of bare scored rows")
+    parser.add_argument(
+        "--lean-rows", type=int, nargs="+", default=[], help="sizes of a table of bare scored rows, from 200,000"
+    )
     parser.add_argument("--world", default="cvr_like", help="the kind of table: configs/WORLD.yaml")
     parser.add_argument("--seeds", type=int, default=3, help="seeds at the sizes that rows are trained on; 1 elsewhere")
     parser.add_argument("--repeat", type=int, default=3, help="fits of each kind at each lean size")

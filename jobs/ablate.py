@@ -8,7 +8,7 @@ Writes runs/NAME/ablate/seed_S   tables, checkpoints and result of each seed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from adacalib.cells.seeds import compare_pair
 from adacalib.config import CalibratorConfig, ConfigError, RunConfig
 from adacalib.report.comparison import draw_ablation, render_ablation
 from jobs.compare import LEVELS, METRICS
-from jobs.experiments import Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
+from jobs.experiments import Variant, collect, list_shared_settings, name_chance, read_training, run_seeds, write_page
 
 FULL = {"paper": "paper_full", "robust": "robust_full"}
 """The row that the others of a mode are held against."""
@@ -40,7 +40,11 @@ def run(
     document = summarise(config, results, {name: variant.label for name, variant in variants.items()})
     document["only"] = list(only)
     for key, told in {"pooled_share": "pooled_share", "embedding_kept": "field_value_embedding"}.items():
-        document[key] = _read_training(config, variants, document["seeds"], told)
+        document[key] = {
+            name: read_training(config, "ablate", name, document["seeds"], told)
+            for name in variants
+            if name.startswith("robust_")
+        }
     io.write_json(config.run_dir / "ablate.json", document)
     pictures = draw_ablation(document)
     write_page(config, "ablate.html", render_ablation(document, pictures), pictures)
@@ -144,13 +148,3 @@ def _compare_loss(results: Sequence[Mapping[str, Any]], name: str, full: str, sa
         for method in (name, full)
     )
     return compare_pair(own, whole, own_groups, whole_groups, same_test_set=same_test_set)["p_value"]
-
-
-def _read_training(config: RunConfig, names: Iterable[str], seeds: Sequence[int], key: str) -> dict[str, list[Any]]:
-    """What the trainings of robust rows told, per seed; None where one had nothing to tell."""
-    folder = config.run_dir / "ablate"
-    return {
-        name: [io.read_json(folder / f"seed_{seed}" / name / "unified" / "training.json").get(key) for seed in seeds]
-        for name in names
-        if name.startswith("robust_")
-    }

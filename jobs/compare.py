@@ -22,12 +22,15 @@ from adacalib.report.comparison import draw_comparison, render_comparison
 from adacalib.report.comparison_data import FAMILY
 from jobs.compare_figures import gather_figures
 from jobs.evaluate_methods import PAIRED
-from jobs.experiments import Variant, collect, list_shared_settings, name_chance, run_seeds, write_page
+from jobs.experiments import Variant, collect, list_shared_settings, name_chance, read_training, run_seeds, write_page
 
 METRICS = ("field_rce", "field_rce_terciles", "log_loss", "field_auc", "auc", "pcoc", "truth_error", "fit_seconds")
 TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "truth_error")
 FAMILIES = (frozenset(FAMILY),)
 """Our own variants are no rivals of each other: ‡ is against the best of the others."""
+
+CHOICES = ("field_part", "forward_slope", "field_value_embedding", "chosen_epoch")
+"""What AdaCalib decides for itself, by held-out rows, and compare.json tells."""
 
 LEVELS = {
     "noise_floor": "field_rce_noise_floor",
@@ -49,6 +52,7 @@ def run(config: RunConfig, n_seeds: int, console: Console, *, resume: bool = Fal
         console=console,
     )
     document = summarise(config, results, {name: variant.label for name, variant in variants.items()})
+    document["choices"] = {key: read_training(config, "compare", "adacalib", document["seeds"], key) for key in CHOICES}
     document["figures"] = gather_figures(config, config.run_dir / "compare" / f"seed_{config.seed}")
     io.write_json(config.run_dir / "compare.json", document)
     pictures = draw_comparison(document)

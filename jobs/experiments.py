@@ -223,6 +223,12 @@ def collect(results: Sequence[Mapping[str, Any]], name: str, metric: str) -> lis
     return [result["methods"][name][metric] for result in results]
 
 
+def read_training(config: RunConfig, folder: str, name: str, seeds: Sequence[int], key: str) -> list[Any]:
+    """What the trainings of one variant told under a key, per seed; None where one had nothing to tell."""
+    variants = [config.run_dir / folder / f"seed_{seed}" / name for seed in seeds]
+    return [io.read_json(variant / "unified" / "training.json").get(key) for variant in variants]
+
+
 def write_page(config: RunConfig, name: str, page: str, pictures: Sequence[Picture]) -> None:
     """Writes a page, whole, and its pictures under figures/."""
     figures = config.run_dir / "figures"

@@ -21,7 +21,7 @@ from adacalib.report.comparison_tables import (
     make_leads_table,
     make_sparsity_table,
 )
-from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratios, judge_lead
+from adacalib.report.comparison_verdict import describe_choices, describe_reach, describe_truth_ratios, judge_lead
 from adacalib.report.glossary import GLOSSARY
 from adacalib.report.paper_figures import draw_figure_3, draw_figure_4
 from adacalib.report.pictures import Picture
@@ -82,6 +82,7 @@ def render_comparison(document: Document, pictures: Sequence[Picture] | None = N
             lead=describe_comparison(document),
             verdicts=[judge_lead(document, metric) for metric in ("log_loss", "field_rce")],
             reach=describe_reach(document),
+            choices=describe_choices(document),
             truth_ratios=describe_truth_ratios(document),
             methods=make_comparison_table(document),
             leads=make_leads_table(document),

@@ -109,6 +109,15 @@ def test_level_drift_is_gathered_over_the_seeds(comparison: Comparison) -> None:
     assert compare.collect_level_drift(results) == {"none": {"log_loss": [0.5, 0.4], "pcoc": [1.1, None]}}
 
 
+def test_what_adacalib_decided_is_told_per_seed(comparison: Comparison) -> None:
+    choices = comparison.document["choices"]
+    assert set(choices["field_part"]) <= {"robust", "global_curve"} and choices["forward_slope"] == [1.0, 1.0]
+    for place, seed in enumerate((7, 8)):
+        folder = comparison.config.run_dir / "compare" / f"seed_{seed}" / "adacalib" / "unified"
+        training = json.loads((folder / "training.json").read_text())
+        assert {key: values[place] for key, values in choices.items()} == {key: training[key] for key in choices}
+
+
 def test_a_seed_deals_another_split(comparison: Comparison) -> None:
     tests = []
     for seed in (7, 8):

@@ -168,6 +168,12 @@ def make_comparison(n_seeds: int = 5, has_truth: bool = True, without: tuple[str
             for metric in ("log_loss", "field_rce", "truth_error")
         },
         "level_drift": None,
+        "choices": {
+            "field_part": ["robust"] * n_seeds,
+            "forward_slope": [1.0] * n_seeds,
+            "field_value_embedding": [False] * n_seeds,
+            "chosen_epoch": [3] * n_seeds,
+        },
         "sparsity": {name: [make_groups(name, has_truth=has_truth) for _ in range(n_seeds)] for name in names},
         "figures": make_figures(),
     }

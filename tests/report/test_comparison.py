@@ -19,7 +19,7 @@ from adacalib.report.comparison_tables import (
     make_leads_table,
     make_sparsity_table,
 )
-from adacalib.report.comparison_verdict import describe_reach, describe_truth_ratios, judge_lead
+from adacalib.report.comparison_verdict import describe_choices, describe_reach, describe_truth_ratios, judge_lead
 from adacalib.report.page import draw_pictures, render_page
 from adacalib.report.tables import Table
 from tests.report.small_comparison import LABELS, make_ablation, make_comparison, vary
@@ -166,6 +166,26 @@ def test_page_of_dated_rows_shows_level_drift_and_others_do_not() -> None:
     document["level_drift"] = {"none": {"log_loss": [0.5, 0.52], "pcoc": [0.9, 1.0]}}
     html = render_comparison(document)
     assert "Level drift" in html and "0.51000" in html and "0.9500" in html
+
+
+def test_choices_by_hand() -> None:
+    document = make_comparison(n_seeds=3)
+    everywhere = "field part in 3 of 3 seeds, its network in 3, with an embedding of the field value in 0."
+    assert describe_choices(document) == f"Do no harm kept AdaCalib's {everywhere}"
+    document["choices"] = {
+        "field_part": ["robust", "global_curve", "robust"],
+        "forward_slope": [0.876, 1.0, 0.95],
+        "field_value_embedding": [True, True, False],
+        "chosen_epoch": [4, 0, 2],
+    }
+    told = describe_choices(document)
+    assert told == (
+        "Do no harm kept AdaCalib's field part in 2 of 3 seeds, its network in 2, with an embedding of the field value "
+        "in 1; forward slope 0.88 to 1.00."
+    )
+    assert told in unescape(render_comparison(document))
+    document["choices"] |= {"field_value_embedding": [None] * 3, "chosen_epoch": [None] * 3}  # without a network
+    assert "network" not in describe_choices(document)
 
 
 def test_reach_and_error_against_the_truth_by_hand() -> None:
