@@ -1,6 +1,7 @@
 """The auxiliary network: what a sample's features add to its field value's function.
 
-Shape letters: B samples in the batch, A numeric features, G categorical features, V field values, E embedding width.
+Shape letters: B samples in the batch, A numeric features, G categorical features, V field values, E embedding width,
+W width of the network's input.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ LOGIT_SCALE = 1.5
 EMBEDDING_EVIDENCE = 50.0
 """Information on a field value's level, Σp(1 − p), at which its embedding counts half."""
 
+CROSS_RANK = 256
+"""The cross layer's matrix is of this rank where the input is wider than twice as much."""
+
 FEATURE_COLUMNS = ("auxiliary_features", "auxiliary_category_ids")
 
 
@@ -37,7 +41,10 @@ class AuxiliaryShape:
 
 
 class AuxiliaryNetwork(nn.Module):
-    """Fully-connected network on features, the calibrated logit where wanted, and the field value's embedding.
+    """Cross layer and fully-connected layers on features, calibrated logit where wanted, and field value's embedding.
+
+    The cross layer gives the others products of inputs (x + x·(Wx + b), element by element; Wang et al., DCN V2, WWW
+    2021), so that what two features say together, which most predictors miss, need not be pieced together by them.
 
     Its last layer starts at 0, so it starts as no effect. The embedding of id 0, unseen values, is and stays 0. Adam
     moves a rare value's embedding as far as a frequent one's, on a handful of labels; so each embedding is multiplied
@@ -87,6 +94,7 @@ class AuxiliaryNetwork(nn.Module):
             share_V = np.ones(n_values) if embedding_share_V is None else embedding_share_V
             self.register_buffer("embedding_share_V", torch.from_numpy(share_V.astype(np.float32)))
         width = self.encoder.width + int(takes_logit) + (embedding_width if n_values is not None else 0)
+        self.cross_layer = _make_cross_layer(width)
         widths = (width, *hidden)
         self.hidden_layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
         self.output_layer = nn.Linear(widths[-1], 1)
@@ -113,11 +121,19 @@ class AuxiliaryNetwork(nn.Module):
         if self.value_embedding is not None:
             share_B = self.embedding_share_V[field_value_id_B]
             parts.append(self.value_embedding(field_value_id_B) * share_B[:, None])
-        activation = torch.cat(parts, dim=1)
+        input_BW = torch.cat(parts, dim=1)
+        activation = input_BW * self.cross_layer(input_BW) + input_BW
         for layer in self.hidden_layers:
             activation = F.relu(layer(activation))
         term_B: Tensor = self.output_layer(activation)[:, 0]
         return term_B
+
+
+def _make_cross_layer(width: int) -> nn.Module:
+    """An affine map of the input onto its own width, as a product of two where a whole matrix would be too large."""
+    if width <= 2 * CROSS_RANK:
+        return nn.Linear(width, width)
+    return nn.Sequential(nn.Linear(width, CROSS_RANK, bias=False), nn.Linear(CROSS_RANK, width))
 
 
 def build_auxiliary(

@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from adacalib.config import AuxiliaryConfig
 from adacalib.model.auxiliary import (
+    CROSS_RANK,
     EMBEDDING_EVIDENCE,
     FEATURE_COLUMNS,
     AuxiliaryNetwork,
@@ -79,6 +80,7 @@ def test_forward_equals_the_layers_written_out_in_numpy(share_V: np.ndarray | No
             * state["value_embedding.weight"][ids_B.numpy()],
         ]
     )
+    x = x + x * (x @ state["cross_layer.weight"].T + state["cross_layer.bias"])
     for layer in (0, 1):
         weight, bias = state[f"hidden_layers.{layer}.weight"], state[f"hidden_layers.{layer}.bias"]
         x = np.maximum(x @ weight.T + bias, 0)
@@ -223,3 +225,19 @@ def test_the_share_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
     older = {name: tensor for name, tensor in artifact.tensors["auxiliary"].items() if name != "embedding_share_V"}
     with pytest.raises(RuntimeError, match=r"Missing key.*embedding_share_V"):
         again.load_state_dict(older)
+
+
+def test_a_wide_inputs_cross_layer_is_a_product_of_two() -> None:
+    narrow, wide = (
+        AuxiliaryNetwork(n, [], 4, [3], None, takes_logit=False) for n in (2 * CROSS_RANK, 2 * CROSS_RANK + 1)
+    )
+    assert [weight.shape for weight in narrow.cross_layer.parameters()] == [(512, 512), (512,)]
+    assert [weight.shape for weight in wide.cross_layer.parameters()] == [(256, 513), (513, 256), (513,)]
+    nn.init.normal_(wide.output_layer.weight)
+    x = np.random.default_rng(3).normal(size=(5, 513)).astype(np.float32)
+    found = wide({NUMBERS: torch.from_numpy(x)}, torch.zeros(5).long(), torch.zeros(5)).detach().numpy()
+    first, second, bias = (weight.detach().numpy().astype(float) for weight in wide.cross_layer.parameters())
+    hidden, output = wide.hidden_layers[0], wide.output_layer.weight.detach().numpy()[0]
+    crossed = x + x * (x @ first.T @ second.T + bias)
+    activation = np.maximum(crossed @ hidden.weight.detach().numpy().T + hidden.bias.detach().numpy(), 0)
+    np.testing.assert_allclose(found, activation @ output, rtol=1e-4, atol=1e-4)

@@ -140,13 +140,14 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_parts(cut: int, seed: int) -> Non
 
 
 def network_oracle(network: AuxiliaryNetwork, rows: Rows) -> np.ndarray[Any, Any]:
-    """Numbers, category embedding and field value embedding, one hidden layer."""
+    """Numbers, category embedding and field value embedding, cross layer, one hidden layer."""
     state = {name: tensor.numpy().astype(float) for name, tensor in network.state_dict().items()}
     terms = []
     for b in range(len(rows["label"])):
         category = state["encoder.embeddings.0.weight"][rows["auxiliary_category_ids"][b, 0]]
         value = state["value_embedding.weight"][rows["field_value_id"][b]]
         x = np.concatenate([rows["auxiliary_features"][b], category, value])
+        x = x + x * (state["cross_layer.weight"] @ x + state["cross_layer.bias"])
         hidden = np.maximum(state["hidden_layers.0.weight"] @ x + state["hidden_layers.0.bias"], 0)
         terms.append((state["output_layer.weight"] @ hidden + state["output_layer.bias"])[0])
     return np.array(terms)
