@@ -213,7 +213,7 @@ class AuxiliaryConfig(_Section):
         le=1000,
         description="passes over the training rows at most; with split.by: date the chosen ones once more, on all rows",
     )
-    patience: int = Field(3, ge=1, description="epochs without a smaller held-out loss after which training ends")
+    patience: int = Field(2, ge=1, description="epochs without a smaller held-out loss after which training ends")
     batch_size: int | None = Field(
         None,
         ge=1,
