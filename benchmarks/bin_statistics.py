@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
-from scored_rows import make_field_values, write_scored_rows
+from scored_rows import keep_scored_rows, make_field_values
 
 from adacalib import io
 from adacalib.config import SparkConfig
@@ -94,7 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as cleanup:
         spark = io.start_session(SparkConfig(master="local[2]"), "benchmark of bin statistics")
         cleanup.callback(spark.stop)
-        rows = _rows_on_disk(spark, options)
+        rows = keep_scored_rows(
+            spark,
+            options.runs_dir / "scored_rows",
+            options.rows,
+            options.field_values,
+            head_share=options.head_share,
+            files=options.files,
+        )
         steps = _list_steps(spark, rows, options)
         seconds: dict[str, list[float]] = {step: [] for step in steps}
         for turn in range(options.repeat):
@@ -117,17 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0 if all(ratio <= BARS[name][2] for name, ratio in ratios.items()) else 1
-
-
-def _rows_on_disk(spark: SparkSession, options: argparse.Namespace) -> Path:
-    name = f"{options.rows}-{options.field_values}-{options.head_share:g}-{options.files or 0}"
-    path: Path = options.runs_dir / "scored_rows" / name
-    if not (path / "_SUCCESS").is_file():
-        shutil.rmtree(path, ignore_errors=True)
-        write_scored_rows(
-            spark, path, options.rows, options.field_values, head_share=options.head_share, files=options.files
-        )
-    return path
 
 
 def _list_steps(spark: SparkSession, path: Path, options: argparse.Namespace) -> dict[str, Callable[[], Any]]:

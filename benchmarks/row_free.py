@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
-from scored_rows import make_field_values, write_scored_rows
+from scored_rows import keep_scored_rows, make_field_values
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig, parse_config, read_config
@@ -182,10 +181,6 @@ def run_seed(
 def fit_lean(base: RunConfig, rows: int, repeat: int, session: SessionOnDemand) -> tuple[Results, dict[str, float]]:
     """Either fit on cells of bare scored rows, in turn: seconds of each; number of cells and seconds of the tables."""
     spark = session.start()
-    path = Path(base.input.path)
-    if not (path / "_SUCCESS").is_file():
-        shutil.rmtree(path, ignore_errors=True)
-        write_scored_rows(spark, path, rows, LEAN_FIELD_VALUES)
     started = time.monotonic()
     _write_lean_tables(spark, base, rows)
     seconds = time.monotonic() - started
@@ -267,7 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session = SessionOnDemand(_configure(options, 0, 0), cleanup)
         for rows in sorted(options.lean_rows):
             console.print(f"{rows:,} lean rows", highlight=False)
-            lean_sizes[rows], lean_facts[rows] = fit_lean(_configure_lean(options, rows), rows, options.repeat, session)
+            path = keep_scored_rows(session.start(), options.runs_dir / "scored_rows", rows, LEAN_FIELD_VALUES)
+            base = _configure_lean(options, rows, path)
+            lean_sizes[rows], lean_facts[rows] = fit_lean(base, rows, options.repeat, session)
         for rows in sorted(options.rows):
             has_rows = rows <= options.rows_up_to
             for place in range(options.seeds if has_rows else 1):
@@ -306,12 +303,12 @@ def _configure(options: argparse.Namespace, rows: int, place: int) -> RunConfig:
     return parse_config(content | own | {"runs_dir": str(options.runs_dir / "row_free" / f"{options.world}-{rows}")})
 
 
-def _configure_lean(options: argparse.Namespace, rows: int) -> RunConfig:
+def _configure_lean(options: argparse.Namespace, rows: int, path: Path) -> RunConfig:
     content = {
         "name": f"lean-{rows}",
         "runs_dir": str(options.runs_dir / "row_free"),
         "input": {
-            "path": str(options.runs_dir / "scored_rows" / f"{rows}-{LEAN_FIELD_VALUES}-0-0"),
+            "path": str(path),
             "label": "label",
             "score": "1 / (1 + exp(-uncalibrated_logit))",
         },

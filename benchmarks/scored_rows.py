@@ -8,6 +8,7 @@ the same on any machine.
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +48,23 @@ def write_scored_rows(
         F.lit(None).cast("date").alias("date"),
     )
     table.write.parquet(str(path))
+
+
+def keep_scored_rows(
+    spark: SparkSession,
+    folder: Path,
+    rows: int,
+    field_values: int,
+    *,
+    head_share: float = 0.0,
+    files: int | None = None,
+) -> Path:
+    """The table below a folder, written where it is not there, or not whole; arguments as in `write_scored_rows`."""
+    path = folder / f"{rows}-{field_values}-{head_share:g}-{files or 0}"
+    if not (path / "_SUCCESS").is_file():
+        shutil.rmtree(path, ignore_errors=True)
+        write_scored_rows(spark, path, rows, field_values, head_share=head_share, files=files)
+    return path
 
 
 def make_field_values(spark: SparkSession, field_values: int) -> DataFrame:

@@ -101,7 +101,7 @@ def fit_field_part(
         NoCellsError: there are no cells.
     """
     cells = cells_from_columns(columns, n_values)
-    chosen, forward_slope, told = _judge(columns, cells, bounds, switches, seed, parent_V)
+    chosen, forward_slope, told = _judge(_ask_held_out(columns, cells, bounds, switches, seed, parent_V), switches)
     if chosen == "global_curve":
         switches = replace(switches, value_level=False, value_slope=False, value_shape=False, bin_shrinkage=False)
     full = fit_robust(cells, bounds, parent_V=parent_V, **switches.parts())
@@ -119,15 +119,9 @@ def fit_field_part(
 
 
 def _judge(
-    columns: Columns,
-    cells: LogitCells,
-    bounds: BinBounds,
-    switches: RobustSwitches,
-    seed: int,
-    parent_V: Ints | None,
+    choice: HarmChoice | None, switches: RobustSwitches
 ) -> tuple[Literal["global_curve", "robust"], float, dict[str, Any]]:
     """(the field part to take, its forward slope, figures for the report)."""
-    choice = _ask_held_out(columns, cells, bounds, switches, seed, parent_V)
     decides = choice if switches.has_choice else None
     chosen = decides.chosen if decides is not None else "robust"
     forward = ForwardSlope(1.0, None, None)
