@@ -1,7 +1,7 @@
 """One monotone piecewise-linear function per field value, on log-odds (Eq. 4).
 
 Shape letters: V field values (id 0 stands for unseen values), R curves (as many as field values, or fewer where these
-share one), J = K + 1 bounds (padded).
+share one), J = K + 1 bounds (padded), S = J + 1 lines (padded).
 """
 
 from __future__ import annotations
@@ -79,6 +79,42 @@ def build_functions(bounds: BinBounds, knots_VJ: Floats) -> BinFunctions:
         row_V=row_V,
         shift_V=np.zeros(len(row_V)),
     )
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The same functions as straight lines: calibrated = intercept + slope · logit, S = J + 1 lines per field value.
+
+    Attributes:
+        bound_VJ: where a line ends and the next begins (which has the bound itself), increasing, padded with +inf.
+        intercept_VS: log-odds at logit 0.
+        slope_VS: log-odds per unit of logit.
+    """
+
+    bound_VJ: Floats
+    intercept_VS: Floats
+    slope_VS: Floats
+
+
+def list_segments(functions: BinFunctions) -> Segments:
+    """The lines of every field value: below the first bound, one per bin, above the last bound.
+
+    Line number s holds where s bounds are at or below the logit. The rest of a row, where a value has fewer bins than
+    the widest, is padded with its last line.
+    """
+    bounds_RJ, knots_RJ = functions.bin_bounds_RJ, functions.knots_RJ
+    n_curves, n_bounds = bounds_RJ.shape
+    last_R1 = functions.n_bins_R[:, None]
+    filled_RJ = np.minimum(bounds_RJ, np.take_along_axis(bounds_RJ, last_R1, axis=1))
+    inside_RK = np.arange(n_bounds - 1) < last_R1
+    rise_RK = np.divide(np.diff(knots_RJ), np.diff(filled_RJ), out=np.zeros((n_curves, n_bounds - 1)), where=inside_RK)
+    inner_RK = np.where(inside_RK, rise_RK, functions.slope_upper_R[:, None])
+    slope_RS = np.column_stack([functions.slope_lower_R, inner_RK, functions.slope_upper_R])
+    # each line goes through the knot at its lower bound, the first one through that at its upper
+    first_RS = np.column_stack([filled_RJ[:, 0], filled_RJ]), np.column_stack([knots_RJ[:, 0], knots_RJ])
+    intercept_RS = first_RS[1] - slope_RS * first_RS[0]
+    row_V, shift_V = functions.row_V, functions.shift_V
+    return Segments(bounds_RJ[row_V], intercept_RS[row_V] + shift_V[:, None], slope_RS[row_V])
 
 
 def interpolate(functions: BinFunctions, field_value_id: Ints, logit: Floats) -> Floats:

@@ -135,3 +135,10 @@ def functions_of(calibrator: Calibrator) -> BinFunctions:
         slope_upper_R=slope * functions.slope_upper_R,
         shift_V=slope * (functions.shift_V + calibrator.level_shift_V.numpy()) + offset,
     )
+
+
+def parent_levels_of(calibrator: Calibrator) -> Floats | None:
+    """What an unseen value gets from its parent, by dense parent id, beside `functions_of` without a network."""
+    if calibrator.parent_level_P is None:
+        return None
+    return np.asarray(float(calibrator.slope) * calibrator.parent_level_P.numpy())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacalib.cells.bin_bounds import BinBounds, merge_equal_bounds
-from adacalib.cells.functions import FieldValueIdError, build_functions, interpolate
+from adacalib.cells.functions import FieldValueIdError, build_functions, interpolate, list_segments
 from tests import oracle
 
 
@@ -93,3 +93,25 @@ def test_an_unknown_id_is_refused():
     with pytest.raises(FieldValueIdError, match="from -1"):
         interpolate(functions, ids(-1), np.zeros(1))
     assert interpolate(functions, ids(), np.zeros(0)).shape == (0,)
+
+
+def test_segments_by_hand():
+    # (0, 0), (1, 2), (3, 3) with slopes 2 and .5; one bin of slope .001 (edges .02) padded to two
+    bounds = BinBounds(np.array([[0, 1, 3.0], [0, 1, np.inf]]), np.array([2, 1]))
+    functions = build_functions(bounds, np.array([[0, 2, 3.0], [0, 0.001, 77]]))
+    found = list_segments(replace(functions, shift_V=np.array([0.0, 10.0])))
+    assert found.bound_VJ.tolist() == [[0, 1, 3], [0, 1, np.inf]]
+    np.testing.assert_allclose(found.slope_VS, [[2, 2, 0.5, 0.5], [0.02, 0.001, 0.02, 0.02]])
+    np.testing.assert_allclose(found.intercept_VS, [[0, 0, 1.5, 1.5], [10, 10, 9.981, 9.981]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_functions(), st.lists(st.tuples(st.integers(0, 2), st.floats(-20, 20)), min_size=1, max_size=20))
+def test_segments_are_the_functions(functions, samples):
+    # rows shared and shifted, so that each of the three ids has another curve than its own
+    shared = replace(functions, row_V=ids(2, 0, 0), shift_V=np.array([0.5, -1.0, 2.0]))
+    field_value_id, logit = ids(*(i for i, _ in samples)), np.array([s for _, s in samples])
+    segments = list_segments(shared)
+    number = np.sum(logit[:, None] >= segments.bound_VJ[field_value_id], axis=1)
+    found = segments.intercept_VS[field_value_id, number] + segments.slope_VS[field_value_id, number] * logit
+    np.testing.assert_allclose(found, interpolate(shared, field_value_id, logit), rtol=1e-9, atol=1e-9)

@@ -18,7 +18,9 @@ from adacalib.config import RunConfig
 from adacalib.manifest import MixedTables, TableMissing
 from adacalib.model.calibrator import Calibrator
 from adacalib.model.calibrator_training import train_calibrator
+from adacalib.model.score import build_scorer
 from adacalib.model.unified import load_model
+from adacalib.stats.scored_samples import score_batches
 from tests.assert_table import assert_table, collect_rows
 from tests.small_runs import (
     DEVICE_EFFECT,
@@ -313,6 +315,24 @@ def test_parts_around_the_auxiliary_network(predicted: RunConfig, tmp_path: Path
         assert fingerprint != before
     if "re_level" in changes:
         assert not calibrator.level_shift_V.any()
+
+
+def test_without_network_scores_are_those_of_the_forward_pass(
+    spark: SparkSession, predicted: RunConfig, tmp_path: Path
+) -> None:
+    config = change_calibrator(copy_run(predicted, tmp_path), auxiliary={"enabled": False})
+    train(config)
+    run_stage(spark, config, "calibrate_samples")
+    names = schemas.calibrated_samples(config.fields).fieldNames()
+    scorer, _ = build_scorer(config.run_dir / "unified", config.field, names)  # from the features on
+    samples = io.read_table(spark, config, "samples", schemas.samples(config.fields))
+    expected = collect_rows(score_batches(samples, scorer, schemas.calibrated_samples(config.fields)), ["sample_id"])
+    found = collect_rows(
+        io.read_table(spark, config, "calibrated_samples", schemas.calibrated_samples(config.fields)), ["sample_id"]
+    )
+    assert [row["sample_id"] for row in found] == [row["sample_id"] for row in expected]
+    for name in ("uncalibrated_logit", "calibrated_logit", "calibrated_score"):
+        np.testing.assert_allclose([row[name] for row in found], [row[name] for row in expected], atol=1e-6)
 
 
 def test_auxiliary_network_adds_what_the_predictor_does_not_see(predicted: RunConfig) -> None:
