@@ -17,20 +17,17 @@ cells of DuckDB must be those of Spark, or it ends with an error: a fast wrong a
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
-from rich.table import Table
 from scored_rows import keep_scored_rows, make_field_values
+from turns import Bar, report, time_in_turns
 
 from adacalib import io
 from adacalib.config import SparkConfig
@@ -39,12 +36,11 @@ from adacalib.stats.logit_cells import build_logit_cells
 
 CANDIDATES = (5, 10, 20)
 ACCURACY = 1000
-BARS = {
-    "cells_over_approx_quantile": ("logit_cell_method", "approx_quantile", 0.2),
-    "cells_over_scan": ("logit_cells", "scan", 3.5),
-    "cells_over_duckdb": ("logit_cells", "duckdb", 2.5),
-}
-"""Ratio → what is divided by what, and the largest allowed value."""
+BARS = (
+    Bar("cells_over_approx_quantile", "logit_cell_method", "approx_quantile", 0.2),
+    Bar("cells_over_scan", "logit_cells", "scan", 3.5),
+    Bar("cells_over_duckdb", "logit_cells", "duckdb", 2.5),
+)
 
 DUCKDB_CELLS = """
 COPY (
@@ -57,33 +53,6 @@ COPY (
 
 class DifferentCells(RuntimeError):
     """DuckDB and Spark disagree."""
-
-
-def median_ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """The ratios of BARS: medians over the turns, numerator and denominator of the same turn.
-
-    Args:
-        seconds: step → seconds per turn; a step that was not run is left out, and so are its ratios.
-    """
-    return {
-        name: median(above / below for above, below in zip(seconds[top], seconds[bottom], strict=True))
-        for name, (top, bottom, _) in BARS.items()
-        if top in seconds and bottom in seconds
-    }
-
-
-def make_table(title: str, seconds: dict[str, list[float]], ratios: dict[str, float]) -> Table:
-    """Medians of the seconds with their range, then the ratios beside their bars."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "median", "least", "most"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for step, measured in seconds.items():
-        table.add_row(f"{step}, s", *(f"{value:.2f}" for value in (median(measured), min(measured), max(measured))))
-    for name, ratio in ratios.items():
-        limit = BARS[name][2]
-        word = "[green]holds[/green]" if ratio <= limit else "[red]fails[/red]"
-        table.add_row(name, f"{ratio:.3f}", f"bar {limit:g}", word)
-    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,28 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             head_share=options.head_share,
             files=options.files,
         )
-        steps = _list_steps(spark, rows, options)
-        seconds: dict[str, list[float]] = {step: [] for step in steps}
-        for turn in range(options.repeat):
-            for step, run in steps.items():
-                started = time.monotonic()
-                run()
-                seconds[step].append(time.monotonic() - started)
-                console.print(f"turn {turn + 1}, {step}: {seconds[step][-1]:.2f} s", highlight=False)
-        facts = _compare_cells(spark, options)
-    ratios = median_ratios(seconds)
+        seconds = time_in_turns(_list_steps(spark, rows, options), options.repeat, console)
+        facts = {"rows": options.rows, "field_values": options.field_values, **_compare_cells(spark, options)}
     title = f"{options.rows:,} rows, {options.field_values:,} field values, {facts['cells']:,} cells"
-    console.print(make_table(title, seconds, ratios))
-    document = {
-        "rows": options.rows,
-        "field_values": options.field_values,
-        **facts,
-        "seconds": {step: median(measured) for step, measured in seconds.items()},
-        "seconds_per_turn": seconds,
-        "ratio": ratios,
-    }
-    options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if all(ratio <= BARS[name][2] for name, ratio in ratios.items()) else 1
+    return report(title, facts, seconds, BARS, console, options.json)
 
 
 def _list_steps(spark: SparkSession, path: Path, options: argparse.Namespace) -> dict[str, Callable[[], Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from benchmarks import bin_statistics
-from benchmarks.bin_statistics import main, make_table, median_ratios
+from benchmarks.bin_statistics import main
 from benchmarks.scored_rows import make_field_values, write_scored_rows
 from tests.assert_table import collect_rows
 
@@ -21,21 +19,6 @@ from tests.assert_table import collect_rows
 def read(spark: SparkSession, path: Path) -> dict[str, np.ndarray]:
     table = spark.read.parquet(str(path)).toPandas()
     return {name: table[name].to_numpy() for name in table.columns}
-
-
-def test_ratios_are_medians_of_turns_by_hand() -> None:
-    seconds = {"scan": [1.0, 2.0, 4.0], "logit_cells": [4.0, 6.0, 8.0], "duckdb": [2.0, 2.0, 8.0]}
-    # 4, 3, 2 and 2, 3, 1; nothing was measured for approx_quantile
-    assert median_ratios(seconds) == {"cells_over_scan": 3.0, "cells_over_duckdb": 2.0}
-
-
-def test_table_says_which_bar_fails() -> None:
-    console = Console(file=io.StringIO(), width=100, no_color=True)
-    console.print(make_table("small", {"scan": [1.0, 3.0, 2.0]}, {"cells_over_scan": 3.6, "cells_over_duckdb": 2.5}))
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert ["scan,", "s", "2.00", "1.00", "3.00"] in lines
-    assert ["cells_over_scan", "3.600", "bar", "3.5", "fails"] in lines
-    assert ["cells_over_duckdb", "2.500", "bar", "2.5", "holds"] in lines
 
 
 def test_rows_are_zipf_and_the_same_whatever_the_files(spark: SparkSession, tmp_path: Path) -> None:
