@@ -6,6 +6,7 @@ A machine's speed wavers: steps run one after the other, several turns, and a ra
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ Seconds = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Bar:
-    """The seconds of one step over those of another, and the largest allowed value."""
+    """The seconds of one step over those of another, and the largest allowed value, if there is one."""
 
     name: str
     above: str
     below: str
-    limit: float
+    limit: float = math.inf
 
 
 def time_in_turns(steps: Steps, turns: int, console: Console) -> dict[str, list[float]]:
@@ -65,7 +66,8 @@ def make_table(title: str, seconds: Seconds, ratios: Mapping[str, float], bars: 
     for bar in bars:
         if bar.name in ratios:
             word = "[green]holds[/green]" if ratios[bar.name] <= bar.limit else "[red]fails[/red]"
-            table.add_row(bar.name, f"{ratios[bar.name]:.3f}", f"bar {bar.limit:.3g}", word)
+            told = (f"bar {bar.limit:.3g}", word) if bar.limit < math.inf else ()
+            table.add_row(bar.name, f"{ratios[bar.name]:.3f}", *told)
     return table
 
 

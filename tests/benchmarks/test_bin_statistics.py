@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import bin_statistics
 from benchmarks.bin_statistics import main
-from benchmarks.scored_rows import make_field_values, write_scored_rows
+from benchmarks.scored_rows import make_field_values, make_scored_rows
 from tests.assert_table import collect_rows
 
 
@@ -24,7 +24,7 @@ def read(spark: SparkSession, path: Path) -> dict[str, np.ndarray]:
 def test_rows_are_zipf_and_the_same_whatever_the_files(spark: SparkSession, tmp_path: Path) -> None:
     n_rows, n_values = 20_000, 50
     for name, files in (("one", 1), ("five", 5)):
-        write_scored_rows(spark, tmp_path / name, n_rows, n_values, files=files)
+        make_scored_rows(spark, n_rows, n_values, files=files).write.parquet(str(tmp_path / name))
     one, five = (read(spark, tmp_path / name) for name in ("one", "five"))
     keys = ("field_value_id_f", "uncalibrated_logit", "label")
     assert all(np.array_equal(np.sort(one[name]), np.sort(five[name])) for name in keys)
@@ -42,7 +42,7 @@ def test_rows_are_zipf_and_the_same_whatever_the_files(spark: SparkSession, tmp_
 
 
 def test_head_share_goes_to_one_value(spark: SparkSession, tmp_path: Path) -> None:
-    write_scored_rows(spark, tmp_path / "rows", 10_000, 50, head_share=0.5)
+    make_scored_rows(spark, 10_000, 50, head_share=0.5).write.parquet(str(tmp_path / "rows"))
     share = np.mean(read(spark, tmp_path / "rows")["field_value_id_f"] == 1)
     assert share == pytest.approx(0.5 + 0.5 * math.log(2) / math.log(51), abs=0.025)
 
