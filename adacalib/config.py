@@ -134,6 +134,9 @@ class SplitConfig(_Section):
         description="SQL condition; rows that meet it go to test whatever `by` says, as do the field values that only "
         "the future has. Null counts as not met; the others are dealt as they are without it",
     )
+    test_days: int | None = Field(
+        None, ge=1, description="with by: date: so many days, the last ones, are test; train and dev share those before"
+    )
     train: float = Field(0.6, gt=0, lt=1)
     dev: float = Field(0.2, ge=0, lt=1)
     test: float = Field(0.2, gt=0, lt=1)
@@ -144,7 +147,17 @@ class SplitConfig(_Section):
             raise ValueError(f"train + dev + test is {self.train + self.dev + self.test:g}; make it 1")
         if (self.by == "column") != (self.column is not None):
             raise ValueError("`column` goes with `by: column`, and only with it")
+        if self.test_days is not None and self.by != "date":
+            raise ValueError("`test_days` goes with `by: date`, and only with it")
         return self
+
+
+class WindowConfig(_Section):
+    """Logit cells of earlier days, kept from run to run: a daily run reads the rows of one day."""
+
+    path: str = Field(min_length=1, description="folder of the stored days; the runs of one model share it")
+    days: int = Field(28, ge=1, le=3650, description="days before the test days that the calibrator is fitted on")
+    decay: float = Field(1.0, gt=0, le=1, description="what a day's samples weigh, next to those of the day after it")
 
 
 class PredictorConfig(_Section):
@@ -405,6 +418,9 @@ class RunConfig(_Section):
     )
     features: FeaturesConfig = FeaturesConfig()
     split: SplitConfig = SplitConfig()
+    window: WindowConfig | None = Field(
+        None, description="fit on the stored logit cells of earlier days too; this run's days are added to them"
+    )
     predictor: PredictorConfig = PredictorConfig()
     bins: BinsConfig = BinsConfig()
     calibrator: CalibratorConfig = CalibratorConfig()
@@ -437,9 +453,26 @@ class RunConfig(_Section):
             faults.append("calibrator.fit_on: dev, but split.dev is 0: give it rows")
         if self.split.by == "date" and self.input.date is None:
             faults.append("split.by: date needs input.date")
+        faults += self._list_window_faults()
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    def _list_window_faults(self) -> list[str]:
+        """What a window of stored cells, which know no rows, cannot serve."""
+        if self.window is None:
+            return []
+        needs = {
+            "split.by: date (it ends where the test days begin)": self.split.by == "date",
+            "no split.test_only (all rows of a day are stored)": self.split.test_only is None,
+            "input.score (input.score_version names the model of the stored days)": self.has_own_scores,
+            "calibrator.auxiliary.enabled: false (the network learns from rows)": not self.has_auxiliary_network,
+            "calibrator.fit_on: train_and_dev (stored days are neither)": self.calibrator.fit_on == "train_and_dev",
+            "bins.method: logit_cells": self.bins.method == "logit_cells",
+            "no parent (cells do not know it)": self.parent is None,
+            "no inputs_from (a run stores its own days)": self.inputs_from is None,
+        }
+        return [f"window: needs {what}" for what, holds in needs.items() if not holds]
 
     @property
     def run_dir(self) -> Path:
@@ -499,9 +532,19 @@ class RunConfig(_Section):
             "predictor_features": self.predictor_features,
             "auxiliary_features": self.auxiliary_features,
             "split": self.split.model_dump(mode="json"),
+            "window": None if self.window is None else self.window.model_dump(mode="json", exclude={"path"}),
             "seed": self.seed,
             "input_fingerprint": input_fingerprint,
         }
+        return hashlib.sha256(json.dumps(keys, sort_keys=False).encode()).hexdigest()[:32]
+
+    def describe_cells(self) -> str:
+        """What decides the logit cells of a day beside its rows and their model, as a hash.
+
+        The row filter is not in it: it may name the day.
+        """
+        left_out = _NOT_IN_GENERATION | {"row_filter", "row_key", "truth"}
+        keys = {"input": self.input.model_dump(mode="json", exclude=left_out), "fields": self.fields}
         return hashlib.sha256(json.dumps(keys, sort_keys=False).encode()).hexdigest()[:32]
 
     @property

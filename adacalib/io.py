@@ -123,15 +123,19 @@ def read_table(spark: SparkSession, config: RunConfig, table: str, schema: Struc
         TableMissing: the table is not there.
         SchemaError: its columns or types differ from the schema.
     """
-    path = _whole_table(config, table)
-    frame = spark.read.parquet(str(path))
-    check_schema(frame.schema, schema, str(path))
+    return read_folders(spark, [manifest.find_table(config, table)], schema)
+
+
+def read_folders(spark: SparkSession, paths: Sequence[Path], schema: StructType) -> DataFrame:
+    """Reads one or more tables of one schema, as `publish_table` wrote them; see `read_table` for the errors."""
+    frame = spark.read.parquet(*(str(_check_whole(path)) for path in paths))
+    check_schema(frame.schema, schema, str(paths[0]))
     return frame.select(*schema.fieldNames())
 
 
 def read_arrow(config: RunConfig, table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a table that is bounded by field values × bins into memory, without Spark."""
-    path = _whole_table(config, table)
+    path = _check_whole(manifest.find_table(config, table))
     files = sorted(str(file) for file in path.rglob("*.parquet"))
     return pa.concat_tables([pq.read_table(file, columns=columns) for file in files])
 
@@ -150,7 +154,7 @@ def write_table(
     partition_by: str | None = None,
     facts: dict[str, Any] | None = None,
 ) -> int:
-    """Publishes a table whole: written beside its place with its manifest, then renamed into it.
+    """Publishes a table of the run; see `publish_table`.
 
     Args:
         partition_by: column that becomes folders (`split=train`).
@@ -159,19 +163,33 @@ def write_table(
     Returns:
         The number of rows written.
     """
-    check_schema(frame.schema, schema, table)
+    return publish_table(frame, table_path(config, table), schema, partition_by=partition_by, facts=facts)
+
+
+def publish_table(
+    frame: DataFrame,
+    path: Path,
+    schema: StructType,
+    *,
+    partition_by: str | None = None,
+    facts: dict[str, Any] | None = None,
+) -> int:
+    """Publishes a table whole: written beside its place with its manifest, then renamed into it.
+
+    Args and result: see `write_table`.
+    """
+    check_schema(frame.schema, schema, path.name)
     started = time.monotonic()
-    path = table_path(config, table)
-    for leftover in path.parent.glob(f".{table}.*"):  # of a writer that was killed
+    for leftover in path.parent.glob(f".{path.name}.*"):  # of a writer that was killed
         shutil.rmtree(leftover)
-    staging = path.parent / f".{table}.{uuid.uuid4().hex}"
+    staging = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     rows = Observation()
     counted = frame.select(*schema.fieldNames()).observe(rows, F.count(F.lit(1)).alias("rows"))
     writer = counted.write.mode("error").options(**_plain_columns(schema))
     try:
         (writer.partitionBy(partition_by) if partition_by else writer).parquet(str(staging))
         n_rows = int(rows.get["rows"])
-        write_json(staging / manifest.MANIFEST, {"table": table, "rows": n_rows, **(facts or {})})
+        write_json(staging / manifest.MANIFEST, {"table": path.name, "rows": n_rows, **(facts or {})})
         _replace(staging, path)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -283,9 +301,8 @@ def _resolve_input(config: InputConfig, run_dir: Path) -> str:
     return path
 
 
-def _whole_table(config: RunConfig, table: str) -> Path:
-    """The folder of a table whose files hold as many rows as its manifest says; footers only are read."""
-    path = manifest.find_table(config, table)
+def _check_whole(path: Path) -> Path:
+    """The folder of a table, whose files hold as many rows as its manifest says; footers only are read."""
     written = manifest.read_manifest(path)["rows"]
     files = [file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_"))]
     try:

@@ -167,6 +167,9 @@ LOGIT_CELLS = StructType(
     ]
 )
 
+# One day's logit cells as they are stored for the windows of later runs, by the raw field value: ids are a run's own.
+DAY_CELLS = StructType([field for field in LOGIT_CELLS if field.name != "field_value_id"])
+
 # One row per (field, field value, candidate number of bins, bin); id 0 is the global row.
 BIN_STATISTICS = StructType(
     [

@@ -26,8 +26,9 @@ from pyspark.sql import functions as F
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig
-from adacalib.stats import feature_encodings, field_value_parents, field_values, input_rows, rejects, samples
+from adacalib.stats import day_cells, feature_encodings, field_value_parents, field_values, input_rows, rejects, samples
 from adacalib.stats.logit_cells import MAX_FIELD_VALUE_ID
+from adacalib.window import Window, find_window
 
 log = logging.getLogger("adacalib")
 
@@ -52,9 +53,8 @@ def run(spark: SparkSession, config: RunConfig) -> None:
         n_input = raw.count()
         rows = input_rows.build_input_rows(filtered, config, lengths)
         counts = _count_input(rows, config, n_input, lengths)
-    rejected = counts["rejected"] | {"generation": counts["generation"]}
-    faulty = rows if rejected["n_rejected"] else rows.filter(F.lit(False))
-    io.write_table(rejects.build_rejects(faulty), config, "rejects", schemas.REJECTS, facts=rejected)
+    faulty = rows if counts["rejected"]["n_rejected"] else rows.filter(F.lit(False))
+    io.write_table(rejects.build_rejects(faulty), config, "rejects", schemas.REJECTS, facts=counts["rejected"])
     _refuse_bad_input(config, counts)
     _warn_of_small_weights(config, counts["mean_weight"])
     with_ids = samples.assign_sample_ids(
@@ -64,7 +64,8 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     try:
         with _reading(config):  # here every column of it is computed, and kept
             good = _split(with_ids, config, counts)
-        _write_samples(good, config, lengths, counts)
+        days = None if config.window is None else find_window(good, config)
+        _write_samples(good, config, lengths, counts, days)
     finally:
         with_ids.unpersist()
 
@@ -78,11 +79,17 @@ def _reading(config: RunConfig) -> Iterator[None]:
         raise io.unreadable_input(config, error) from error
 
 
-def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | None], counts: dict[str, Any]) -> None:
+def _write_samples(
+    good: DataFrame,
+    config: RunConfig,
+    lengths: dict[str, int | None],
+    counts: dict[str, Any],
+    days: Window | None,
+) -> None:
     fit = good.filter(F.col("split") != "test")
-    columns = {field: f"field__{field}" for field in config.fields}
-    columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
-    value_ids = field_values.assign_value_ids(fit, columns).persist(StorageLevel.MEMORY_AND_DISK)
+    fingerprint = counts["input_fingerprint"] + ("" if days is None else f"-{days.digest}")
+    origin = {"generation": config.describe_generation(fingerprint)}
+    value_ids = _assign_value_ids(good, config, days).persist(StorageLevel.MEMORY_AND_DISK)
     n_values = {row["name"]: row["count"] for row in value_ids.groupBy("name").count().collect()}
     _refuse_too_many_values(config, n_values)
     encodings = feature_encodings.learn_numeric_encodings(fit, lengths, has_weights=config.input.weight is not None)
@@ -92,15 +99,21 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
         parents = field_value_parents.build_field_value_parents(fit, value_ids, config.field)
         parents = parents.persist(StorageLevel.MEMORY_AND_DISK)
     table = samples.build_samples(good, value_ids, encodings, config, broadcast, parents)
-    manifest = counts | {
-        "splits": _count_splits(samples.count_samples(good, value_ids, config.fields, broadcast), config),
-        "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
-    }
+    seen = value_ids.filter("n_samples > 0")
+    manifest = (
+        counts
+        | origin
+        | {
+            "input_fingerprint": fingerprint,
+            "window": None if days is None else days.describe(),
+            "splits": _count_splits(samples.count_samples(good, seen, config.fields, broadcast), config),
+            "n_field_values": {field: n_values.get(field, 0) for field in config.fields},
+        }
+    )
     for user, names in (("predictor", config.predictor_features), ("auxiliary", config.auxiliary_features)):
         categories = [name for name in config.features.categorical if name in names]
         manifest[f"n_{user}_features"] = sum(e.feature in names for e in encodings)
         manifest[f"{user}_category_counts"] = [n_values.get(f"category__{name}", 0) + 1 for name in categories]
-    origin = {"generation": counts["generation"]}
     named = field_values.build_field_values(value_ids, config.fields)
     io.write_table(named, config, "field_values", schemas.FIELD_VALUES, facts=origin)
     if parents is not None:
@@ -111,6 +124,18 @@ def _write_samples(good: DataFrame, config: RunConfig, lengths: dict[str, int | 
     value_ids.unpersist()
     if parents is not None:
         parents.unpersist()
+
+
+def _assign_value_ids(good: DataFrame, config: RunConfig, days: Window | None) -> DataFrame:
+    """Ids of the values of train ∪ dev; of a run that stores its days, of all values there, the window's too."""
+    columns = {field: f"field__{field}" for field in config.fields}
+    columns |= {f"category__{name}": f"category__{name}" for name in config.features.categorical}
+    if days is None:
+        return field_values.assign_value_ids(good.filter(F.col("split") != "test"), columns)
+    cells = days.read_stored(good.sparkSession)
+    stored = None if cells is None else day_cells.count_stored_values(cells, config.fields)
+    is_within = F.col("date").between(F.lit(days.first), F.lit(days.last))
+    return field_values.assign_value_ids(good, columns, counts=is_within, stored=stored)
 
 
 def _refuse_too_many_values(config: RunConfig, n_values: dict[str, int]) -> None:
@@ -152,7 +177,6 @@ def _count_input(rows: DataFrame, config: RunConfig, n_input: int, lengths: dict
     return {
         "input": config.input.path,
         "input_fingerprint": fingerprint,
-        "generation": config.describe_generation(fingerprint),
         "mean_weight": found["mean_weight"],
         "n_input": n_input,
         "n_filtered_out": n_input - found["n"],
@@ -225,7 +249,7 @@ def _split(good: DataFrame, config: RunConfig, counts: dict[str, Any]) -> DataFr
             f"{config.input.path}: {counts['n_good']:,} good rows when counted, {sum(n_samples.values()):,} when read "
             "again, and not the same: it changed meanwhile; run again on an input that stands still"
         )
-    if empty := samples.find_empty_splits(n_samples, config.split):
+    if empty := samples.find_empty_splits(n_samples, config.split, has_stored_days=config.window is not None):
         raise io.InputError(
             f"split {', '.join(empty)}: no rows (found {n_samples}); change split.by, its shares or "
             "split.test_only, or bring more rows"

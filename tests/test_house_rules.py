@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "terminal.py": set(),
     "status.py": CONFIG | {"adacalib.doctor"},
     "io.py": CONFIG | {"adacalib.schemas", "adacalib.job_arguments"},
+    "window.py": CONFIG | {"adacalib.schemas", "adacalib.io"},
     "cli.py": CONFIG
     | WORLDS
     | {"adacalib.doctor", "adacalib.status", "adacalib.terminal", "adacalib.io", "adacalib.report"}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from adacalib.schemas import FIELD_VALUES
 
 
-def assign_value_ids(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+def assign_value_ids(
+    rows: DataFrame, columns: Mapping[str, str], *, counts: Column | None = None, stored: DataFrame | None = None
+) -> DataFrame:
     """One row per (name, value): the dense id from 1, the most frequent value first, ties in order of the value.
 
     null is a value of its own where it occurs, and so is the empty string.
@@ -18,19 +20,28 @@ def assign_value_ids(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     Args:
         rows: rows of train ∪ dev with `label`.
         columns: name to be written → text column of rows.
+        counts: condition on rows; the others give their values an id, but are not counted. By default all are.
+        stored: samples of the same names that are not among the rows, of `day_cells.count_stored_values`.
 
     Returns:
         Columns name, value, value_id, n_samples, n_responses. The order that decides ids depends on counts and values
         only, so any partitioning of the rows gives the same ids.
     """
     pairs = F.explode(F.array(*(F.struct(F.lit(n).alias("name"), F.col(c).alias("value")) for n, c in columns.items())))
-    counts = (
-        rows.select(pairs.alias("pair"), "label")
+    is_counted = F.lit(True) if counts is None else counts
+    found = (
+        rows.select(pairs.alias("pair"), "label", is_counted.alias("is_counted"))
         .groupBy("pair.name", "pair.value")
-        .agg(F.count(F.lit(1)).alias("n_samples"), F.sum("label").cast("long").alias("n_responses"))
+        .agg(
+            F.count_if("is_counted").alias("n_samples"),
+            F.sum(F.when(F.col("is_counted"), F.col("label")).otherwise(0)).cast("long").alias("n_responses"),
+        )
     )
+    if stored is not None:
+        sums = [F.sum(name).alias(name) for name in ("n_samples", "n_responses")]
+        found = found.unionByName(stored).groupBy("name", "value").agg(*sums)
     order = Window.partitionBy("name").orderBy(F.desc("n_samples"), F.asc_nulls_first("value"))
-    return counts.withColumn("value_id", F.row_number().over(order))
+    return found.withColumn("value_id", F.row_number().over(order))
 
 
 def build_field_values(value_ids: DataFrame, fields: Sequence[str]) -> DataFrame:

@@ -27,7 +27,8 @@ def measure_level_drift(
         return None
     dev = scored.filter("split = 'dev'")
     cells = build_logit_cells(dev, field_values, config.field, has_weights=config.input.weight is not None)
-    fitted = {"none": None, "dev": collect_cells(cells, fit_cells.n_values)}
+    dev_cells = collect_cells(cells, fit_cells.n_values)
+    fitted = {"none": None} | ({"dev": dev_cells} if len(dev_cells) else {})  # a run of one day has a window only
     if config.calibrator.fit_on == "train_and_dev":
         fitted["train_and_dev"] = fit_cells
     return compare_levels(test_cells, fitted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -42,15 +43,24 @@ def split_by_date(date: Column, last_train_date: object, last_dev_date: object) 
 def find_split_dates(rows: DataFrame, split: SplitConfig) -> tuple[object, object]:
     """The last date of train and of dev: a whole day goes to the earliest split whose share it starts in.
 
-    Shares are of the weight, so that a row of weight 2 counts as two rows.
+    Shares are of the weight, so that a row of weight 2 counts as two rows. With `test_days` the last days, counted by
+    the calendar from the last one that has rows, are test, and the shares of train and dev divide those before; where
+    there are none both ends lie before the first test day.
 
     Args:
         rows: with date and weight; at least one row.
     """
     days = rows.groupBy("date").agg(F.sum("weight").alias("weight")).orderBy("date").collect()  # bounded by days
+    shares = (split.train, split.train + split.dev)
+    if split.test_days is not None:
+        last = days[-1]["date"] - timedelta(days=split.test_days)
+        days = [day for day in days if day["date"] <= last]
+        if not days:
+            return last, last
+        shares = (split.train / (split.train + split.dev), 1.0)
     total = sum(day["weight"] for day in days)
     ends = []
-    for share in (split.train, split.train + split.dev):
+    for share in shares:
         before = 0.0
         end = days[0]["date"]
         for day in days:
@@ -146,9 +156,9 @@ def count_samples(rows: DataFrame, value_ids: DataFrame, fields: Sequence[str], 
     )
 
 
-def find_empty_splits(n_samples: dict[str, int], split: SplitConfig) -> list[str]:
-    """Splits that should have rows and have none."""
-    wanted = [name for name in SPLITS if name != "dev" or split.dev > 0]
+def find_empty_splits(n_samples: dict[str, int], split: SplitConfig, *, has_stored_days: bool = False) -> list[str]:
+    """Splits that should have rows and have none; of a run that fits on stored days only test should."""
+    wanted = ["test"] if has_stored_days else [name for name in SPLITS if name != "dev" or split.dev > 0]
     return [name for name in wanted if n_samples.get(name, 0) == 0]
 
 
