@@ -79,4 +79,8 @@ def _unpack(cells: DataFrame, values: DataFrame) -> DataFrame:
         (bits(_CELL_BITS, 0) - F.lit(_CELL_OFFSET)).alias("cell"),
         *(name for name in cells.columns if name != "key"),
     )
-    return unpacked.join(values.select("field", "field_value", "value_kind", "field_value_id"), "field_value_id")
+    names = values.select("field", "field_value", "value_kind", "field_value_id")
+    # not an inner join: Spark would ask of every row, before the aggregation, whether its key is null
+    unknown = F.raise_error(F.concat(F.lit("no such id in field_values: "), F.col("field_value_id").cast("string")))
+    named = unpacked.join(names, "field_value_id", "left")
+    return named.withColumn("field", F.coalesce("field", unknown.cast("string")))

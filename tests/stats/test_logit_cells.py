@@ -122,3 +122,16 @@ def test_extreme_logits_ids_and_days_survive_packing(spark: SparkSession) -> Non
         (1, 515, "w", date(1970, 1, 1)),
         (0, 0, None, date(1969, 12, 31)),
     }
+
+
+def test_an_id_that_field_values_lack_is_refused(spark: SparkSession) -> None:
+    samples = samples_by_hand([(1, 0.5, 1), (7, 0.5, 0)])
+    with pytest.raises(Exception, match="no such id in field_values: 7"):
+        build_logit_cells(make_samples(spark, samples), make_values(spark), "f").collect()
+
+
+def test_a_key_is_computed_once_per_row(spark: SparkSession) -> None:
+    # an inner join with the names would put a filter on the key before the aggregation, which computes it again
+    cells = build_logit_cells(make_samples(spark, samples_by_hand([(1, 0.5, 1)])), make_values(spark), "f")
+    plan = cells._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("719163") == 2  # the day is put into the key, and taken out of it
