@@ -216,9 +216,8 @@ class AuxiliaryConfig(_Section):
         "the network follow sharp bends; by default none, and 16 where the samples hold much information",
     )
     embedding_width: int = Field(16, ge=1, le=256)
-    field_value_embedding: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="auto: trained with and without, from the third epoch on as held-out rows prefer (robust mode)",
+    field_value_embedding: bool = Field(
+        True, description="an embedding of the field value among the inputs, with a normal prior"
     )
     epochs: int = Field(
         20,
@@ -233,12 +232,6 @@ class AuxiliaryConfig(_Section):
         description="rows of one step, over all ranks; by default a 128th of the rows, between 512 and 4,096",
     )
     learning_rate: float = Field(5e-3, gt=0)
-
-    @field_validator("field_value_embedding", mode="before")
-    @classmethod
-    def _on_and_off(cls, value: Any) -> Any:
-        """YAML reads an unquoted on or off as true or false."""
-        return ("on" if value else "off") if isinstance(value, bool) else value
 
     def choose_hidden(self, information: float) -> tuple[int, ...]:
         """Widths of the hidden layers: many labels can tell more than a small network can hold.

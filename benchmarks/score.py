@@ -118,10 +118,9 @@ def _publish_checkpoints(spark: SparkSession, lean: DataFrame, options: argparse
 def _build_network(fit: FieldFit) -> AuxiliaryNetwork:
     """Of the default size; what it says does not matter to what it costs."""
     torch.manual_seed(1)
-    rate = 1 / (1 + np.exp(-fit.mean_logit))
-    information = float(fit.weight_V.sum() * rate * (1 - rate))
-    n_values = len(fit.weight_V)
-    return build_auxiliary(AuxiliaryConfig(), AuxiliaryShape(N_NUMBERS, CATEGORY_COUNTS), information, n_values, True)
+    mean_label = 1 / (1 + np.exp(-fit.mean_logit))
+    shape = AuxiliaryShape(N_NUMBERS, CATEGORY_COUNTS)
+    return build_auxiliary(AuxiliaryConfig(), shape, fit.weight_V, mean_label, takes_logit=True)
 
 
 def _list_steps(samples: DataFrame, checkpoints: dict[str, Path]) -> dict[str, Callable[[], Any]]:

@@ -39,12 +39,11 @@ def run(
     results = run_seeds(config, variants, {}, n_seeds=n_seeds, folder="ablate", resume=resume, console=console)
     document = summarise(config, results, {name: variant.label for name, variant in variants.items()})
     document["only"] = list(only)
-    for key, told in {"pooled_share": "pooled_share", "embedding_kept": "field_value_embedding"}.items():
-        document[key] = {
-            name: read_training(config, "ablate", name, document["seeds"], told)
-            for name in variants
-            if name.startswith("robust_")
-        }
+    document["pooled_share"] = {
+        name: read_training(config, "ablate", name, document["seeds"], "pooled_share")
+        for name in variants
+        if name.startswith("robust_")
+    }
     io.write_json(config.run_dir / "ablate.json", document)
     pictures = draw_ablation(document)
     write_page(config, "ablate.html", render_ablation(document, pictures), pictures)
@@ -113,8 +112,7 @@ def _list_robust_rows(full: dict[str, Any], has_network: bool) -> dict[str, Vari
     if has_network:
         rows |= {
             "robust_no_auxiliary": Variant("− auxiliary network", network(enabled=False)),
-            "robust_embedding_off": Variant("embedding off", network(field_value_embedding="off")),
-            "robust_embedding_on": Variant("embedding on", network(field_value_embedding="on")),
+            "robust_no_embedding": Variant("− embedding", network(field_value_embedding=False)),
         }
     return rows
 

@@ -29,7 +29,7 @@ TESTED = ("log_loss", "field_rce", "field_rce_terciles", "field_auc", "auc", "tr
 FAMILIES = (frozenset(FAMILY),)
 """Our own variants are no rivals of each other: ‡ is against the best of the others."""
 
-CHOICES = ("field_part", "forward_slope", "field_value_embedding", "chosen_epoch")
+CHOICES = ("field_part", "forward_slope", "chosen_epoch")
 """What AdaCalib decides for itself, by held-out rows, and compare.json tells."""
 
 LEVELS = {

@@ -117,15 +117,6 @@ def test_keys_that_shape_the_samples_make_another_generation(changes: dict[str, 
     assert parse_config(changed(input=path)).describe_generation("9-1") == before
 
 
-@pytest.mark.parametrize("word", ["on", "off", "auto"])
-def test_on_and_off_need_no_quotes_though_yaml_takes_them_for_booleans(word: str, tmp_path: Path) -> None:
-    key = "calibrator.auxiliary.field_value_embedding"
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(OWN_SCORES))
-    config = read_config(path, (f"{key}={word}",))
-    assert config.calibrator.auxiliary.field_value_embedding == word
-
-
 def test_set_overrides_nested_keys_in_yaml(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(OWN_SCORES))

@@ -48,7 +48,8 @@ class AuxiliaryNetwork(nn.Module):
 
     Its last layer starts at 0, so it starts as no effect. The embedding of id 0, unseen values, is and stays 0. Adam
     moves a rare value's embedding as far as a frequent one's, on a handful of labels; so each embedding is multiplied
-    by a share between 0 and 1, what the value's samples can say.
+    by a share between 0 and 1, what the value's samples can say. And in training each has a normal prior, the one that
+    it starts from (`compute_penalty`): where the field value's function says it all, nothing is left of it.
 
     Args:
         n_numbers: numeric features per sample.
@@ -59,6 +60,7 @@ class AuxiliaryNetwork(nn.Module):
         takes_logit: whether the calibrated logit is an input (robust mode).
         embedding_share_V: what each value's embedding is multiplied by, in [0, 1]; 1 by default.
         n_pieces: numbers come in so many pieces besides (`features.encode_in_pieces`); 0 for none.
+        fit_weight: sum of the weights of the rows that it is trained on; None where it is not trained any more.
     """
 
     embedding_share_V: Tensor
@@ -73,8 +75,10 @@ class AuxiliaryNetwork(nn.Module):
         takes_logit: bool,
         embedding_share_V: Floats | None = None,
         n_pieces: int = 0,
+        fit_weight: float | None = None,
     ) -> None:
         super().__init__()
+        self.fit_weight = fit_weight
         self.hyper_parameters: dict[str, Any] = {
             "n_numbers": n_numbers,
             "category_counts": list(category_counts),
@@ -128,6 +132,20 @@ class AuxiliaryNetwork(nn.Module):
         term_B: Tensor = self.output_layer(activation)[:, 0]
         return term_B
 
+    def compute_penalty(self, weight: Tensor) -> Tensor:
+        """−log of the prior N(0, EMBEDDING_START²) of the field values' embeddings, the part of rows of this weight.
+
+        Added to the rows' summed loss it makes the mean loss, over all rows, that of the most probable embeddings. A
+        value's embedding is paid for once, however many rows it has.
+
+        Args:
+            weight: sum of the weights of the rows at hand.
+        """
+        if self.value_embedding is None or self.fit_weight is None:
+            return torch.zeros_like(weight)
+        squares = self.value_embedding.weight.double().square().sum()
+        return weight / self.fit_weight * squares / (2 * EMBEDDING_START**2)
+
 
 def _make_cross_layer(width: int) -> nn.Module:
     """An affine map of the input onto its own width, as a product of two where a whole matrix would be too large."""
@@ -137,28 +155,27 @@ def _make_cross_layer(width: int) -> nn.Module:
 
 
 def build_auxiliary(
-    settings: AuxiliaryConfig,
-    shape: AuxiliaryShape,
-    information: float,
-    n_values: int | None,
-    takes_logit: bool,
-    embedding_share_V: Floats | None = None,
+    settings: AuxiliaryConfig, shape: AuxiliaryShape, weight_V: Floats, mean_label: float, takes_logit: bool
 ) -> AuxiliaryNetwork:
-    """The network of a run's configuration.
+    """The network of a run's configuration, at its start; how large it is, what the samples hold decides.
 
     Args:
-        information: of the rows of the fit (`compute_information`); decides how large a network they bear.
-        n_values: see `AuxiliaryNetwork`, as for the following ones.
+        weight_V: sum of sample weights of each dense id, 0 for id 0.
+        mean_label: ȳ of all samples, in (0, 1).
+        takes_logit: see `AuxiliaryNetwork`.
     """
+    fit_weight = float(weight_V.sum())
+    information = float(compute_information(np.array(fit_weight), mean_label))
     return AuxiliaryNetwork(
         shape.n_numbers,
         shape.category_counts,
         settings.embedding_width,
         settings.choose_hidden(information),
-        n_values,
+        len(weight_V) if settings.field_value_embedding else None,
         takes_logit,
-        embedding_share_V,
+        compute_embedding_share(weight_V, mean_label),
         settings.choose_numeric_pieces(information),
+        fit_weight,
     )
 
 

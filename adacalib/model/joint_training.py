@@ -16,13 +16,7 @@ from torch import nn
 
 from adacalib.cells.logit_cells import Floats
 from adacalib.config import RunConfig
-from adacalib.model.auxiliary import (
-    AuxiliaryNetwork,
-    AuxiliaryShape,
-    build_auxiliary,
-    compute_embedding_share,
-    compute_information,
-)
+from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape, build_auxiliary
 from adacalib.model.distributed import Ranks
 from adacalib.model.row_files import RowFiles
 from adacalib.model.training import train, train_on_all
@@ -114,11 +108,7 @@ def build_joint_auxiliary(
     """
     if not config.has_auxiliary_network:
         return None
-    settings = config.calibrator.auxiliary
-    n_values = None if settings.field_value_embedding == "off" else len(weight_V)
-    share_V = compute_embedding_share(weight_V, mean_label)
-    information = float(compute_information(weight_V.sum(), mean_label))
-    return build_auxiliary(settings, shape, information, n_values, False, share_V)
+    return build_auxiliary(config.calibrator.auxiliary, shape, weight_V, mean_label, takes_logit=False)
 
 
 def _plan(

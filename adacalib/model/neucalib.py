@@ -97,11 +97,14 @@ class NeuCalib(nn.Module):
 
 
 def make_step_loss(penalty_weight: float) -> StepLoss:
-    """Cross-entropy plus penalty_weight times the sum of all falls between neighbouring knots; see StepLoss."""
+    """Cross-entropy, the network's own penalty, and penalty_weight times the sum of all falls between neighbouring
+    knots; see StepLoss."""
 
     def compute(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         loss, weight = sum_cross_entropy(module(columns), columns)
         falls = F.relu(-module.knots_J.diff()).sum()  # type: ignore[operator]
+        if module.auxiliary is not None:
+            loss = loss + module.auxiliary.compute_penalty(weight)  # type: ignore[union-attr,operator]
         return loss + penalty_weight * falls * weight, weight
 
     return compute

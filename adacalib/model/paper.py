@@ -183,15 +183,20 @@ class PaperCalibrator(nn.Module):
 
 
 def compute_paper_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Eq. 5 summed over the candidates (Eq. 7), plus the mixture's cross-entropy; see StepLoss."""
+    """Eq. 5 summed over the candidates (Eq. 7), the mixture's cross-entropy, the network's penalty; see StepLoss."""
     logit_BC, weight_BC, penalty_B = module(columns)
     label_B, sample_weight_B = columns["label"].double(), columns["weight"].double()
     label_BC = label_B[:, None].expand_as(logit_BC)
     loss_B = F.binary_cross_entropy_with_logits(logit_BC, label_BC, reduction="none").sum(dim=1)
     loss_B = loss_B + float(module.penalty_weight) * penalty_B  # type: ignore[arg-type]
-    if logit_BC.shape[1] > 1:
-        loss_B = loss_B + _mixture_cross_entropy(logit_BC, weight_BC, label_B)
-    return (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
+    n_terms = logit_BC.shape[1]
+    if n_terms > 1:
+        loss_B, n_terms = loss_B + _mixture_cross_entropy(logit_BC, weight_BC, label_B), n_terms + 1
+    loss, weight = (sample_weight_B * loss_B).sum(), sample_weight_B.sum()
+    if module.auxiliary is not None:
+        # as many times as the labels are in the loss
+        loss = loss + n_terms * module.auxiliary.compute_penalty(weight)  # type: ignore[union-attr,operator]
+    return loss, weight
 
 
 def compute_held_out_loss(module: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,6 @@ def train(
     held_out: RowFiles | None = None,
     held_out_loss: StepLoss | None = None,
     on_epoch: Callable[[int], None] | None = None,
-    until_epoch: int | None = None,
 ) -> TrainingResult:
     """Trains a module in place with Adam; to be called on every rank.
 
@@ -98,7 +97,6 @@ def train(
         held_out_loss: their loss, where it is not `step_loss`.
         on_epoch: called with 1, 2, … before each epoch on every rank (a temperature that falls, say). It must
             depend on the epoch alone, or a resumed run ends elsewhere.
-        until_epoch: stop after this epoch, as if interrupted: a call with `training.resume` goes on from there.
 
     Raises:
         NonFiniteLoss: on every rank, with the rank and file, before the optimizer moves.
@@ -121,8 +119,7 @@ def train(
     else:
         loop.restore(state)
     with Progress(plan.what, plan.epochs, visible=ranks.is_first) as progress:
-        last_epoch = plan.epochs if until_epoch is None else min(until_epoch, plan.epochs)
-        for epoch in range(state.epoch + 1, last_epoch + 1):
+        for epoch in range(state.epoch + 1, plan.epochs + 1):
             if _is_over(state, plan):
                 break
             if on_epoch is not None:
@@ -131,7 +128,7 @@ def train(
             checkpoints.save(state)
     if plan.keeps != "last_step":
         module.load_state_dict(state.best_module)
-    was_last_best = plan.keeps == "best_epoch" and until_epoch is None and state.best_epoch == plan.epochs > 0
+    was_last_best = plan.keeps == "best_epoch" and state.best_epoch == plan.epochs > 0
     if was_last_best and ranks.is_first:
         log.warning(LAST_WAS_BEST, plan.what, plan.epochs)
     check_equal_on_ranks(ranks, module.state_dict(), f"{plan.what}: parameters")

@@ -102,8 +102,6 @@ def _make_note(document: Document) -> str:
     parts = [words for name, words in _TAKEN_ALONG.items() if name in document["labels"]]
     if shares := _get_defined(document["pooled_share"].get("robust_not_monotone", [])):
         parts.append(f"Without the constraint {mean(shares):.0%} of the field values have a function that falls.")
-    if kept := _get_defined(document["embedding_kept"].get("robust_full", [])):
-        parts.append(f"The held-out rows kept the field-value embedding in {sum(kept)} of {len(kept)} seeds.")
     return " ".join(parts)
 
 

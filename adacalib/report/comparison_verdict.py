@@ -97,14 +97,12 @@ def describe_reach(document: Document) -> str | None:
 
 
 def describe_choices(document: Document) -> str:
-    """What AdaCalib decided for itself in each seed: the field part, its embedding, the forward slope."""
+    """What AdaCalib decided for itself in each seed: the field part, the network, the forward slope."""
     choices, n_seeds = document["choices"], len(document["seeds"])
     kept = choices["field_part"].count("robust")
     told = f"Do no harm kept AdaCalib's field part in {kept} of {n_seeds} seeds"
     if None not in choices["chosen_epoch"]:
-        trained = [epoch > 0 for epoch in choices["chosen_epoch"]]
-        embedded = sum(has and own for has, own in zip(choices["field_value_embedding"], trained, strict=True))
-        told += f", its network in {sum(trained)}, with an embedding of the field value in {embedded}"
+        told += f", its network in {sum(epoch > 0 for epoch in choices['chosen_epoch'])}"
     slopes = [slope for slope in choices["forward_slope"] if slope is not None]
     if slopes and min(slopes) < 1:
         told += f"; forward slope {show(min(slopes), 2)} to {show(max(slopes), 2)}"

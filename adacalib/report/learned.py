@@ -93,6 +93,4 @@ def _show_losses(training: Mapping[str, Any], own: str, shared: str) -> str:
 def _show_network(training: Mapping[str, Any]) -> str:
     if training.get("chosen_epoch") is None:
         return ""
-    kept = training.get("field_value_embedding")
-    embedding = "" if kept is None else ", with field-value embedding" if kept else ", without field-value embedding"
-    return f"{training['chosen_epoch']}{embedding}"
+    return str(training["chosen_epoch"])

@@ -169,10 +169,7 @@ def list_loss_panels(data: ReportData) -> list[Panel]:
                 if name in curves
             ]
             continue
-        with_embedding = variant == "with_embedding"
-        is_kept = data.training.get("field_value_embedding") == with_embedding
-        title = "auxiliary network\n" + ("with" if with_embedding else "without") + " field-value embedding"
-        panels.append((title + (" (kept)" if is_kept else " (given up)"), curves, kept if is_kept else None))
+        panels.append(("auxiliary network" if variant == "auxiliary" else variant, curves, kept))
     return [panel for panel in panels if panel[1]]
 
 

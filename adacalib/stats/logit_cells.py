@@ -11,6 +11,9 @@ from adacalib.schemas import id_column
 _CELL_OFFSET = 1024
 _CELL_BITS = 11
 _ID_BITS = 30
+_LOW_BITS = 21
+"""The bits of a key that choose its place in Spark's generated hash map, which adds no more hashing: two keys that
+share them are soon in each other's way, and their rows go through the slow map behind."""
 _FIRST_DAY = 719_163
 """Added to days since 1970: the first of January of the year 1 is day 1; day 0 is no date."""
 
@@ -34,7 +37,8 @@ def build_logit_cells(scored: DataFrame, field_values: DataFrame, field: str, *,
     """One row per (date, field value, cell) of one field that has samples.
 
     Date, field value and cell are packed into one long: the aggregation then keys on a single number, which
-    Spark's generated hash map is fastest at.
+    Spark's generated hash map is fastest at. Its low bits hold cell and, of up to 1,024 field values, the id, so that
+    no two keys share them; what lies above, dates and the rest of larger ids, is hashed into them.
 
     Args:
         scored: with uncalibrated_logit (log-odds, within ±16.12), label, weight, date and the field's id
@@ -44,7 +48,7 @@ def build_logit_cells(scored: DataFrame, field_values: DataFrame, field: str, *,
     """
     logit, label = F.col("uncalibrated_logit"), F.col("label")
     day = F.coalesce(F.unix_date("date") + F.lit(_FIRST_DAY), F.lit(0)).cast("long")
-    key = (day * 2**_ID_BITS + F.col(id_column(field))) * 2**_CELL_BITS + (assign_cell(logit) + _CELL_OFFSET)
+    key = _mix((day * 2**_ID_BITS + F.col(id_column(field))) * 2**_CELL_BITS + (assign_cell(logit) + _CELL_OFFSET))
     sums = [
         F.count(F.lit(1)).alias("n_samples"),
         F.sum(label.cast("long")).alias("n_responses"),
@@ -68,10 +72,17 @@ def build_logit_cells(scored: DataFrame, field_values: DataFrame, field: str, *,
     return _unpack(cells, field_values.filter(F.col("field") == field))
 
 
+def _mix(key: Column) -> Column:
+    """The key with its low bits changed by a hash of those above; the same once more gives the key back."""
+    above = F.shiftright(key, _LOW_BITS)
+    return key.bitwiseXOR(F.xxhash64(above).bitwiseAND(F.lit(2**_LOW_BITS - 1)))
+
+
 def _unpack(cells: DataFrame, values: DataFrame) -> DataFrame:
     def bits(n_bits: int, above: int) -> Column:
         return F.shiftright("key", above).bitwiseAND(F.lit(2**n_bits - 1)).cast("int")
 
+    cells = cells.withColumn("key", _mix(F.col("key")))
     day = F.shiftright("key", _CELL_BITS + _ID_BITS).cast("int")
     unpacked = cells.select(
         F.when(day > 0, F.date_from_unix_date(day - F.lit(_FIRST_DAY))).alias("date"),

@@ -196,18 +196,50 @@ def test_information_by_hand() -> None:
 
 
 def test_build_auxiliary_is_as_large_as_the_samples_bear() -> None:
-    few, many = (build_auxiliary(AuxiliaryConfig(), AuxiliaryShape(2, (3,)), i, None, True) for i in (1e5, 1e6))
+    # at a rate of one half 400,000 and 4 million samples hold 100,000 and 1,000,000
+    few, many = (
+        build_auxiliary(AuxiliaryConfig(), AuxiliaryShape(2, (3,)), np.array([0.0, n]), 0.5, takes_logit=True)
+        for n in (4e5, 4e6)
+    )
     assert (few.hyper_parameters["hidden"], few.hyper_parameters["n_pieces"]) == ([64, 64], 0)
     assert (many.hyper_parameters["hidden"], many.hyper_parameters["n_pieces"]) == ([128, 64], 16)
     assert few.encoder.width == 2 + 16 and many.encoder.width == 2 * 17 + 16
 
 
-def test_build_auxiliary_hands_the_share_on() -> None:
+def test_build_auxiliary_weighs_embeddings_by_their_evidence() -> None:
     settings_of_run = AuxiliaryConfig(hidden=(6, 5), embedding_width=4)
-    network = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 900, 5, True, SHARE)
-    np.testing.assert_array_equal(network.embedding_share_V.numpy(), SHARE)
-    plain = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), 900, 5, True)
-    np.testing.assert_array_equal(plain.embedding_share_V.numpy(), np.ones(5))
+    weight_V = np.array([0.0, 200.0, 1800.0])
+    network = build_auxiliary(settings_of_run, AuxiliaryShape(2, (3,)), weight_V, 0.5, takes_logit=True)
+    # information 50 and 450 against 50
+    np.testing.assert_allclose(network.embedding_share_V.numpy(), [0, 0.5, 0.9], rtol=1e-6)
+    assert network.fit_weight == 2000
+    off = AuxiliaryConfig(field_value_embedding=False)
+    assert build_auxiliary(off, AuxiliaryShape(2, (3,)), weight_V, 0.5, takes_logit=True).value_embedding is None
+
+
+def test_penalty_by_hand() -> None:
+    network = AuxiliaryNetwork(2, [3], 2, [4], 3, takes_logit=True, fit_weight=50.0)
+    assert network.value_embedding is not None
+    with torch.no_grad():
+        network.value_embedding.weight.copy_(torch.tensor([[0.0, 0.0], [0.1, 0.2], [0.0, -0.1]]))
+    # squares .01 + .04 + .01, over 2 · .1²: 3; rows of weight 5 bear a tenth of it
+    assert network.compute_penalty(torch.tensor(5.0)).item() == pytest.approx(0.3)
+    served = AuxiliaryNetwork(2, [3], 2, [4], 3, takes_logit=True)
+    without = AuxiliaryNetwork(2, [3], 2, [4], None, takes_logit=True, fit_weight=50.0)
+    assert served.compute_penalty(torch.tensor(5.0)).item() == without.compute_penalty(torch.tensor(5.0)).item() == 0
+
+
+def test_an_embedding_that_no_label_wants_goes_to_the_prior_mode() -> None:
+    # without labels the penalty is all there is, and its mode is 0
+    network = AuxiliaryNetwork(2, [3], 2, [4], 3, takes_logit=True, fit_weight=10.0)
+    assert network.value_embedding is not None
+    before = network.value_embedding.weight.detach().abs().sum()
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(200):
+        network.compute_penalty(torch.tensor(1.0)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert network.value_embedding.weight.detach().abs().sum() < 0.02 * before
 
 
 def test_the_share_is_restored_from_a_checkpoint(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_same_rows_and_seed_same_calibrator(tmp_path: Path, ranks: Ranks) -> Non
 
 def test_embedding_off_is_heeded(tmp_path: Path, ranks: Ranks) -> None:
     rows = draw_rows(400, seed=3)
-    calibrator, _ = run(tmp_path, ranks, rows, {"epochs": 1, "auxiliary": {"field_value_embedding": "off"}})
+    calibrator, _ = run(tmp_path, ranks, rows, {"epochs": 1, "auxiliary": {"field_value_embedding": False}})
     assert calibrator.auxiliary is not None and calibrator.auxiliary.value_embedding is None
 
 

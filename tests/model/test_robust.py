@@ -21,9 +21,9 @@ from adacalib.model.auxiliary import AuxiliaryNetwork, AuxiliaryShape
 from adacalib.model.distributed import Ranks, join_ranks
 from adacalib.model.robust import (
     NO_HELD_OUT_ROWS,
-    TRIAL_EPOCHS,
     RobustCalibrator,
     calibrate_without_rows,
+    compute_held_out_loss,
     compute_step_loss,
     train_robust,
 )
@@ -98,9 +98,11 @@ def test_the_network_adds_to_the_field_parts_logit_and_sees_it(drawn: Rows, fit:
         term = network(batch, batch["field_value_id"].long(), torch.from_numpy((k - fit.mean_logit) / 1.5)).numpy()
     np.testing.assert_allclose(found, k + term, atol=1e-5)
     assert np.abs(term).max() > 0.1
-    # and the loss is that of these log-odds
-    loss, weight = compute_step_loss(module, batch)
+    # and the loss is that of these log-odds; to it comes the penalty, of as many rows as there are
+    loss, weight = compute_held_out_loss(module, batch)
     assert loss.item() / weight.item() == pytest.approx(log_loss(drawn, found), rel=1e-9)
+    with_penalty, _ = compute_step_loss(module, batch)
+    assert with_penalty.item() == pytest.approx(loss.item() + network.compute_penalty(weight).item(), rel=1e-12)
     # the functions are no part of its checkpoints
     assert set(module.state_dict()) == {f"auxiliary.{name}" for name in network.state_dict()}
 
@@ -109,16 +111,11 @@ def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
     tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
 ) -> None:
     calibrator, told = train_robust(fast_config(tmp_path), fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
-    assert set(told["held_out_losses"]) == set(told["loss_curves"]) == {"with_embedding", "without_embedding"}
-    # out of the two the one with the smaller loss is kept, and of its curve the best epoch
-    kept = "with_embedding" if told["field_value_embedding"] else "without_embedding"
-    assert told["held_out_losses"][kept] == min(told["held_out_losses"].values())
-    curve = [epoch["held_out_loss"] for epoch in told["loss_curves"][kept]]
+    curve = [epoch["held_out_loss"] for epoch in told["loss_curves"]["auxiliary"]]
     assert len(curve) == 4
-    assert curve[told["chosen_epoch"]] == min(curve) == told["held_out_losses"][kept]
+    assert curve[told["chosen_epoch"]] == min(curve) == told["held_out_loss"]
     assert min(curve) < curve[0] - 0.05
-    assert calibrator.auxiliary is not None
-    assert (calibrator.auxiliary.value_embedding is not None) == told["field_value_embedding"]
+    assert calibrator.auxiliary is not None and calibrator.auxiliary.value_embedding is not None
     fresh = draw_rows(3000, seed=77)
     batch = to_batch(fresh)
     with torch.no_grad():
@@ -129,48 +126,19 @@ def test_the_network_earns_its_keep_on_fresh_rows_and_serves_the_full_functions(
     assert calibrator.level_shift_V.any()
 
 
-def test_after_the_trial_the_better_network_goes_on_alone_as_if_it_were_the_only_one(
-    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
+def test_a_run_that_was_killed_before_the_re_level_resumes_to_the_same_result(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = write_rows(tmp_path, drawn)
-    config = fast_config(tmp_path, {"auxiliary": {"epochs": TRIAL_EPOCHS + 2}})
-    calibrator, told = train_robust(config, fit, SHAPE, *rows, ranks)
-    kept, other = ("with", "without") if told["field_value_embedding"] else ("without", "with")
-    lengths = {name: len(curve) - 1 for name, curve in told["loss_curves"].items()}
-    assert lengths == {f"{kept}_embedding": TRIAL_EPOCHS + 2, f"{other}_embedding": TRIAL_EPOCHS}
-    first = {
-        name: min(e["held_out_loss"] for e in curve[: TRIAL_EPOCHS + 1]) for name, curve in told["loss_curves"].items()
-    }
-    assert first[f"{kept}_embedding"] < first[f"{other}_embedding"] == told["held_out_losses"][f"{other}_embedding"]
-    wanted = {"field_value_embedding": "on" if told["field_value_embedding"] else "off", "epochs": TRIAL_EPOCHS + 2}
-    alone, _ = train_robust(fast_config(tmp_path, {"auxiliary": wanted}), fit, SHAPE, *rows, ranks)
-    for name, value in alone.state_dict().items():
-        assert torch.equal(value, calibrator.state_dict()[name]), name
-
-
-@pytest.mark.parametrize("n_finished", [1, 2, 3])
-def test_a_run_that_was_killed_around_the_trial_resumes_to_the_same_result(
-    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, monkeypatch: pytest.MonkeyPatch, n_finished: int
-) -> None:
-    rows = write_rows(tmp_path, drawn)
-    config = fast_config(tmp_path, {"auxiliary": {"epochs": TRIAL_EPOCHS + 1}})
+    config = fast_config(tmp_path)
     expected, told = train_robust(config, fit, SHAPE, *rows, ranks)
-    finished = []
-
-    def train_or_die(*arguments: Any, **options: Any) -> Any:
-        if len(finished) == n_finished:
-            raise InterruptedError
-        finished.append(train(*arguments, **options))
-        return finished[-1]
-
     with monkeypatch.context() as patch:
-        patch.setattr(robust, "train", train_or_die)
-        patch.setattr(robust, "fit_on_scores", None)  # the third training ends, and no more
-        with pytest.raises((InterruptedError, TypeError)):
+        patch.setattr(robust, "fit_on_scores", None)  # the training ends, and no more
+        with pytest.raises(TypeError):
             train_robust(config, fit, SHAPE, *rows, ranks)
     training = config.training.model_copy(update={"resume": True})
     found, told_again = train_robust(config.model_copy(update={"training": training}), fit, SHAPE, *rows, ranks)
-    assert told_again["held_out_losses"] == told["held_out_losses"]
+    assert told_again["held_out_loss"] == told["held_out_loss"]
     assert all(torch.equal(value, found.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
@@ -178,18 +146,16 @@ def test_where_the_latest_days_are_held_out_the_network_is_trained_on_them_too(
     tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit
 ) -> None:
     rows, held_out = write_rows(tmp_path, drawn)
-    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 2}})
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": False, "epochs": 2}})
     plain, told = train_robust(config, fit, SHAPE, rows, held_out, ranks)
     dated = config.model_dump(mode="json")
     by_date = parse_config(dated | {"split": {"by": "date"}, "input": dated["input"] | {"date": "day"}})
     found, told_again = train_robust(by_date, fit, SHAPE, rows, held_out, ranks)
     # the same choice by the same losses, but another network: that of as many epochs on all rows
     assert told["chosen_epoch"] == told_again["chosen_epoch"] > 0
-    assert told["held_out_losses"] == told_again["held_out_losses"]
+    assert told["held_out_loss"] == told_again["held_out_loss"]
     assert (told["trained_on_all_rows"], told_again["trained_on_all_rows"]) == (False, True)
-    auxiliary = robust._build_auxiliary(config, fit, SHAPE, False)
-    module = RobustCalibrator(fit.functions, fit.mean_logit, auxiliary)
-    plan = robust._plan(config, auxiliary, rows.rows, False)
+    module, plan = robust._prepare(config, fit, SHAPE, rows, ranks)
     plan = replace(plan, epochs=told["chosen_epoch"], keeps="last_epoch", patience=None, checkpoints=tmp_path / "own")
     train(module, compute_step_loss, join_rows(rows, held_out), plan, ranks)
     assert found.auxiliary is not None and plain.auxiliary is not None
@@ -211,7 +177,7 @@ def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
     parent_V = np.append(0, 1 + np.arange(N_FIELD_VALUES) % 2)
     leaning = fit_field_part(columns, N_VALUES, bounds, RobustSwitches(), 1, parent_V)
     assert leaning.chosen == "robust" and leaning.parent_level_P.shape == (3,) and leaning.parent_level_P[0] == 0
-    network = {"auxiliary": {"field_value_embedding": "off", "epochs": 1}}
+    network = {"auxiliary": {"field_value_embedding": False, "epochs": 1}}
     trained, _ = train_robust(fast_config(tmp_path, network), leaning, SHAPE, *write_rows(tmp_path, drawn), ranks)
     without = calibrate_without_rows(fast_config(tmp_path), leaning, cells)
     for calibrator in (trained, without):
@@ -228,27 +194,27 @@ def test_unseen_values_get_their_parents_level_with_network_and_re_level_too(
         assert calibrator.parent_level_P is None and calibrator.columns == ()
 
 
-@pytest.mark.parametrize(("wanted", "embedding"), [("on", True), ("off", False)])
-def test_a_wanted_embedding_is_the_only_variant(
-    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, wanted: str, embedding: bool
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_embedding_is_there_as_wanted(
+    tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit, wanted: bool
 ) -> None:
     config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": wanted, "epochs": 1}, "re_level": False})
-    calibrator, told = train_robust(config, fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
-    assert told["field_value_embedding"] is embedding
-    assert len(told["loss_curves"]) == 1
+    calibrator, _ = train_robust(config, fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
+    assert calibrator.auxiliary is not None
+    assert (calibrator.auxiliary.value_embedding is not None) == wanted
     assert not calibrator.level_shift_V.any()  # re_level: false
 
 
 def test_the_global_curve_shifts_all_values_alike(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
     plain = replace(fit, chosen="global_curve", level_V=np.zeros(N_VALUES))
-    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 1}})
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": False, "epochs": 1}})
     calibrator, _ = train_robust(config, plain, SHAPE, *write_rows(tmp_path, drawn), ranks)
     assert len(set(calibrator.level_shift_V.tolist())) == 1
 
 
 def test_what_ran_before_leaves_no_trace(tmp_path: Path, ranks: Ranks, drawn: Rows, fit: FieldFit) -> None:
-    # so that a resumed run, which trains one variant less, ends where the uninterrupted one does
-    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": "on", "epochs": 1}})
+    # so that a resumed run ends where the uninterrupted one does
+    config = fast_config(tmp_path, {"auxiliary": {"field_value_embedding": True, "epochs": 1}})
     rows = write_rows(tmp_path, drawn)
     states = []
     for used in (0, 17):
@@ -263,7 +229,6 @@ def test_zero_epochs_serve_the_functions_alone(tmp_path: Path, ranks: Ranks, dra
     config = fast_config(tmp_path, {"auxiliary": {"epochs": 0}, "re_level": False})
     calibrator, told = train_robust(config, fit, SHAPE, *write_rows(tmp_path, drawn), ranks)
     assert told["chosen_epoch"] == 0
-    assert told["field_value_embedding"] is False  # a tie
     batch = to_batch(drawn)
     with torch.no_grad():
         logit = calibrator(batch["field_value_id"].long(), batch["uncalibrated_logit"], batch).numpy()
@@ -321,7 +286,7 @@ def test_a_forward_slope_shrinks_rows_and_cells_alike_and_keeps_the_mean(
     ids, logits = batch["field_value_id"].long(), batch["uncalibrated_logit"]
     for re_level in (True, False):
         config = fast_config(
-            tmp_path, {"auxiliary": {"field_value_embedding": "off", "epochs": 1}, "re_level": re_level}
+            tmp_path, {"auxiliary": {"field_value_embedding": False, "epochs": 1}, "re_level": re_level}
         )
         drifting = replace(fit, forward_slope=0.7)
         whole = [train_robust(config, each, SHAPE, *rows, ranks)[0] for each in (fit, drifting)]

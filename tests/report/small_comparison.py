@@ -171,7 +171,6 @@ def make_comparison(n_seeds: int = 5, has_truth: bool = True, without: tuple[str
         "choices": {
             "field_part": ["robust"] * n_seeds,
             "forward_slope": [1.0] * n_seeds,
-            "field_value_embedding": [False] * n_seeds,
             "chosen_epoch": [3] * n_seeds,
         },
         "sparsity": {name: [make_groups(name, has_truth=has_truth) for _ in range(n_seeds)] for name in names},
@@ -227,5 +226,4 @@ def make_ablation(n_seeds: int = 3) -> dict[str, Any]:
         "noise_floor_terciles": [0.1] * n_seeds,
         "attainable_terciles": [0.12] * n_seeds,
         "pooled_share": {"robust_full": [None] * n_seeds, "robust_not_monotone": [0.25] * n_seeds},
-        "embedding_kept": {"robust_full": [True] * (n_seeds - 1) + [False], "robust_not_monotone": [None] * n_seeds},
     }

@@ -126,8 +126,7 @@ def make_data(**changes: Any) -> ReportData:
             "tau_level": 0.25,
             "bin_strength": 902.3,
             "chosen_epoch": 1,
-            "field_value_embedding": True,
-            "loss_curves": {"with_embedding": records},
+            "loss_curves": {"auxiliary": records},
         },
         predictor_curve=records,
         status={

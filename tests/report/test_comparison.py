@@ -170,21 +170,19 @@ def test_page_of_dated_rows_shows_level_drift_and_others_do_not() -> None:
 
 def test_choices_by_hand() -> None:
     document = make_comparison(n_seeds=3)
-    everywhere = "field part in 3 of 3 seeds, its network in 3, with an embedding of the field value in 0."
+    everywhere = "field part in 3 of 3 seeds, its network in 3."
     assert describe_choices(document) == f"Do no harm kept AdaCalib's {everywhere}"
     document["choices"] = {
         "field_part": ["robust", "global_curve", "robust"],
         "forward_slope": [0.876, 1.0, 0.95],
-        "field_value_embedding": [True, True, False],
         "chosen_epoch": [4, 0, 2],
     }
     told = describe_choices(document)
     assert told == (
-        "Do no harm kept AdaCalib's field part in 2 of 3 seeds, its network in 2, with an embedding of the field value "
-        "in 1; forward slope 0.88 to 1.00."
+        "Do no harm kept AdaCalib's field part in 2 of 3 seeds, its network in 2; forward slope 0.88 to 1.00."
     )
     assert told in unescape(render_comparison(document))
-    document["choices"] |= {"field_value_embedding": [None] * 3, "chosen_epoch": [None] * 3}  # without a network
+    document["choices"] |= {"chosen_epoch": [None] * 3}  # without a network
     assert "network" not in describe_choices(document)
 
 
@@ -298,7 +296,7 @@ def test_ablation_table_by_hand() -> None:
     assert read_row(table, "+ residual network")["Δ LogLoss, 1e-5"][0] == "−0.7"
     assert read_row(table, "robust mode")["Δ LogLoss, 1e-5"] == ("", "")
     assert "the re-level is one intercept" in table.note and "no shrinkage" in table.note
-    assert "25% of the field values" in table.note and "embedding in 2 of 3 seeds" in table.note
+    assert "25% of the field values" in table.note
     paper = make_ablation_table(document, "paper")
     assert (
         len(paper.rows) == 5 and paper.note == "" and read_row(paper, "− auxiliary network")["LogLoss"][0] == "0.14516"

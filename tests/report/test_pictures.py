@@ -105,10 +105,10 @@ def test_loss_panels_of_robust_and_paper_mode() -> None:
     names = [(title, sorted(curves), kept) for title, curves, kept in list_loss_panels(data)]
     assert names == [
         ("predictor (held-out: dev)", ["held-out", "training"], None),
-        ("auxiliary network\nwith field-value embedding (kept)", ["held-out", "training"], 1),
+        ("auxiliary network", ["held-out", "training"], 1),
     ]
     # the objective of Eq. 7 sums over candidates: never on one axis with a cross-entropy
-    curves = {"paper": data.training["loss_curves"]["with_embedding"]}
+    curves = {"paper": data.training["loss_curves"]["auxiliary"]}
     paper = make_data(
         config=make_config(calibrator={"mode": "paper"}),
         training={"mode": "paper", "chosen_epoch": 1, "loss_curves": curves},

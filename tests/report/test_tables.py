@@ -100,7 +100,7 @@ def test_learned_parts_and_what_is_absent() -> None:
         "field part": "the global curve alone",
         "spread of levels": "0.250",
         "bin strength": "902",
-        "kept epoch": "1, with field-value embedding",
+        "kept epoch": "1",
     }
     with_bins = {row[0]: row[1] for row in text(make_learned_table(make_data(chosen_bins=make_chosen(10))))}
     assert with_bins["adaptive binning"] == "5 bins: 5, 20 bins: 5"
