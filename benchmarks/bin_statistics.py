@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from scored_rows import keep_scored_rows, make_field_values
-from turns import Bar, report, time_in_turns
+from turns import Bar, make_parser, report, time_in_turns
 
 from adacalib import io
 from adacalib.config import SparkConfig
@@ -130,15 +130,10 @@ def _compare_cells(spark: SparkSession, options: argparse.Namespace) -> dict[str
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--field-values", type=int, default=969)
+    parser = make_parser(__doc__)
     parser.add_argument("--head-share", type=float, default=0.0, help="share of the rows of one value besides its own")
     parser.add_argument("--files", type=int, default=None, help="input files; by default one per 12.5 million rows")
-    parser.add_argument("--repeat", type=int, default=3, help="turns")
     parser.add_argument("--without", action="append", default=[], help="a step to leave out; may be repeated")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--json", type=Path, required=True, help="file for all figures")
     return parser.parse_args(arguments)
 
 

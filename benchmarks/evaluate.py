@@ -15,18 +15,16 @@ The exit code is 1 where the bar fails.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from scored_rows import keep_scored_rows, keep_table, make_field_values
-from turns import Bar, report, time_in_turns
+from turns import Bar, make_parser, report, time_in_turns
 
 from adacalib import io
 from adacalib.baselines.references import compute_reference_levels
@@ -72,7 +70,7 @@ def compute_all_metrics(found: Sums, settings: EvaluationConfig) -> dict[str, An
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 1 where the bar fails."""
-    options = _parse(arguments)
+    options = make_parser(__doc__).parse_args(arguments)
     console = Console()
     settings = EvaluationConfig()
     with ExitStack() as cleanup:
@@ -118,16 +116,6 @@ def _list_steps(
         "metrics": lambda: compute_all_metrics(kept[-1], settings),
         "evaluate": lambda: metrics.update(compute_all_metrics(add_up(), settings)),
     }
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--field-values", type=int, default=969)
-    parser.add_argument("--repeat", type=int, default=3, help="turns")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--json", type=Path, required=True, help="file for all figures")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

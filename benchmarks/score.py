@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 from scored_rows import draw_uniform, keep_scored_rows, keep_table, make_field_values
-from turns import Bar, report, time_in_turns
+from turns import Bar, make_parser, report, time_in_turns
 
 from adacalib import io, schemas
 from adacalib.cells.bin_bounds import compute_bin_bounds
@@ -80,7 +80,7 @@ def add_sample_columns(rows: DataFrame) -> DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 1 where a bar fails."""
-    options = _parse(arguments)
+    options = make_parser(__doc__).parse_args(arguments)
     console = Console()
     with ExitStack() as cleanup:
         spark = io.start_session(SparkConfig(master="local[2]"), "benchmark of scoring")
@@ -168,16 +168,6 @@ def _compare(one: DataFrame, other: DataFrame) -> None:
     )
     if len(found) != len(expected) or not len(found) or np.abs(found - expected).max() > TOLERANCE:
         raise DifferentScores("expressions and Arrow batches calibrate differently: look at calibrate_by_functions")
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--field-values", type=int, default=969)
-    parser.add_argument("--repeat", type=int, default=3, help="turns")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--json", type=Path, required=True, help="file for all figures")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A machine's speed wavers: steps run one after the other, several turns, and a ra
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import time
@@ -30,6 +31,17 @@ class Bar:
     above: str
     below: str
     limit: float = math.inf
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """The options that all of these benchmarks have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--field-values", type=int, default=969)
+    parser.add_argument("--repeat", type=int, default=3, help="turns")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
+    parser.add_argument("--json", type=Path, required=True, help="file for all figures")
+    return parser
 
 
 def time_in_turns(steps: Steps, turns: int, console: Console) -> dict[str, list[float]]:
