@@ -374,6 +374,13 @@ class EvaluationConfig(_Section):
     jackknife_groups: int = Field(50, ge=2, le=1000)
     interval_level: float = Field(0.95, gt=0, lt=1)
     attainable_draws: int = Field(25, ge=1, le=1000, description="draws of labels behind the attainable level")
+    score_cells_per_logit: int = Field(
+        128,
+        ge=1,
+        le=2**20,
+        description="scores that share a cell count as tied in AUC and Field-AUC; metrics.json has the largest error "
+        "that this can cause (auc_cell_error). 1048576 makes it next to nothing: for data of few rows",
+    )
 
 
 class SparkConfig(_Section):

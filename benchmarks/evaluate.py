@@ -6,7 +6,7 @@ On one generated table of calibrated samples (kept under --runs-dir) it times, e
 
 * scan: Spark sums label, weight and both score columns by field value;
 * sums: the passes of `jobs/evaluate.py` over the rows: logit cells, sums by (field value, tercile, jackknife group),
-  AUC inside each field value, score cells;
+  score cells by (field value, method);
 * metrics: all metrics, noise floors, attainable levels, intervals and paired differences from those sums;
 * evaluate: sums and metrics together.
 
@@ -108,7 +108,17 @@ def _list_steps(
 
     def add_up() -> Sums:
         cells = collect_cells(build_logit_cells(rows, values, "f", has_weights=False), field_values + 1)
-        return cells, summarise_test(rows, METHODS, "f", cells, settings.jackknife_groups, SEED)
+        evaluated = summarise_test(
+            rows,
+            METHODS,
+            "f",
+            cells,
+            n_groups=settings.jackknife_groups,
+            seed=SEED,
+            cells_per_logit=settings.score_cells_per_logit,
+            has_weights=False,
+        )
+        return cells, evaluated
 
     return {
         "scan": lambda: rows.groupBy("field_value_id_f").agg(*(F.sum(name) for name in columns)).collect(),

@@ -191,9 +191,17 @@ def evaluate(spark: SparkSession, config: RunConfig, without: RunConfig) -> dict
     test_cells = evaluation_sums.collect_cells(
         build_logit_cells(test, values, field, has_weights=config.input.weight is not None), n_values
     )
-    settings, has_truth = config.evaluation, config.input.truth is not None
+    settings = config.evaluation
     sums = evaluation_sums.summarise_test(
-        test, tuple(METHODS), field, test_cells, settings.jackknife_groups, config.seed, has_truth
+        test,
+        tuple(METHODS),
+        field,
+        test_cells,
+        n_groups=settings.jackknife_groups,
+        seed=config.seed,
+        cells_per_logit=settings.score_cells_per_logit,
+        has_truth=config.input.truth is not None,
+        has_weights=config.input.weight is not None,
     )
     levels = compute_reference_levels(fit_cells, test_cells, settings.attainable_draws, config.seed)
     return {

@@ -102,9 +102,11 @@ def _add_up(
         METHODS,
         field,
         test_cells,
-        config.evaluation.jackknife_groups,
-        config.seed,
+        n_groups=config.evaluation.jackknife_groups,
+        seed=config.seed,
+        cells_per_logit=config.evaluation.score_cells_per_logit,
         has_truth=config.input.truth is not None,
+        has_weights=config.input.weight is not None,
         shown_values=frequent if field == config.field else (),
     )
     return _Sums(evaluated, test_cells)

@@ -68,9 +68,11 @@ def evaluate_seed(
             methods,
             field,
             test_cells,
-            settings.jackknife_groups,
-            config.seed,
+            n_groups=settings.jackknife_groups,
+            seed=config.seed,
+            cells_per_logit=settings.score_cells_per_logit,
             has_truth=config.input.truth is not None,
+            has_weights=config.input.weight is not None,
         )
     finally:
         scored.unpersist()

@@ -57,7 +57,10 @@ def make_sums(rows: dict[str, Any], methods: tuple[str, ...] = ("a", "b", "truth
     )
     return EvaluationSums(
         grouped,
-        {name: compute_value_aucs(rows["value"], assign_score_cell(p), one, label * 1.0) for name, p in scores.items()},
+        {
+            name: compute_value_aucs(rows["value"], assign_score_cell(p, 512), one, label * 1.0)
+            for name, p in scores.items()
+        },
         {name: make_cells(p, label) for name, p in scores.items()},
         {0: {name: make_cells(p[rows["value"] == 0], label[rows["value"] == 0]) for name, p in scores.items()}},
     )
@@ -66,7 +69,7 @@ def make_sums(rows: dict[str, Any], methods: tuple[str, ...] = ("a", "b", "truth
 def make_cells(score: np.ndarray, label: np.ndarray) -> ScoreCells:
     one = np.ones(len(label))
     counts = one.astype(np.int64)
-    return ScoreCells(assign_score_cell(score), one, label * 1.0, score, counts, label)
+    return ScoreCells(assign_score_cell(score, 512), one, label * 1.0, score, counts, label)
 
 
 def test_truth_floor_by_hand() -> None:
@@ -99,10 +102,10 @@ def test_metrics_are_those_of_the_rows(seed: int) -> None:
     for name, expected in oracle.metrics(as_rows, [0] * len(as_rows)).items():
         assert described["a"][name] == pytest.approx(expected, rel=1e-10), name
     assert described["truth"]["truth_error"] == 0.0
-    positives, negatives = (assign_score_cell(rows["scores"]["a"][rows["label"] == y]).tolist() for y in (1, 0))
+    positives, negatives = (assign_score_cell(rows["scores"]["a"][rows["label"] == y], 512).tolist() for y in (1, 0))
     assert described["a"]["auc"] == pytest.approx(oracle.auc(positives, negatives), rel=1e-12)
     field_auc = compute_field_auc(
-        rows["value"], assign_score_cell(rows["scores"]["a"]), np.ones(120), rows["label"] * 1.0
+        rows["value"], assign_score_cell(rows["scores"]["a"], 512), np.ones(120), rows["label"] * 1.0
     )
     assert field_auc is not None and described["a"]["field_auc"] == field_auc.auc
     json.dumps(described, allow_nan=False)

@@ -21,6 +21,7 @@ from tests.oracle_metrics import auc
 from tests.stats.small_samples import draw_samples, make_samples, make_values, samples_by_hand
 
 METHODS = ("uncalibrated", "adacalib", "half")
+CELLS_PER_LOGIT = 512
 
 
 def score_rows(spark: SparkSession, drawn: pd.DataFrame, n_partitions: int = 2) -> DataFrame:
@@ -102,7 +103,17 @@ def summarise(
     truth = F.when(F.col("label") == 1, 0.75).otherwise(0.25)
     rows = score_rows(spark, drawn, n_partitions).withColumn("true_probability", truth)
     cells = collect_cells(build_logit_cells(rows, make_values(spark), "f"), 4)
-    return summarise_test(rows, METHODS, "f", cells, 5, 3, has_truth, shown)
+    return summarise_test(
+        rows,
+        METHODS,
+        "f",
+        cells,
+        n_groups=5,
+        seed=3,
+        cells_per_logit=CELLS_PER_LOGIT,
+        has_truth=has_truth,
+        shown_values=shown,
+    )
 
 
 def test_scored_samples_have_no_score_of_adacalib(spark: SparkSession) -> None:
@@ -150,7 +161,7 @@ def test_a_row_without_truth_among_others_is_refused(spark: SparkSession) -> Non
     cells = collect_cells(build_logit_cells(rows, make_values(spark), "f"), 4)
     partly = rows.withColumn("true_probability", F.when(F.col("label") == 1, 0.5))
     with pytest.raises(MetricsError, match="2 test samples have no true_probability"):
-        summarise_test(partly, METHODS, "f", cells, 5, 3, has_truth=True)
+        summarise_test(partly, METHODS, "f", cells, n_groups=5, seed=3, cells_per_logit=CELLS_PER_LOGIT, has_truth=True)
 
 
 def test_aucs_count_pairs_of_rows_on_any_partitioning(spark: SparkSession) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,15 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from adacalib.cells.score_cells import SCORE_CELLS_PER_LOGIT, assign_score_cell
+from adacalib.cells.score_cells import assign_score_cell, count_score_cells
 from adacalib.cells.value_aucs import compute_value_aucs
 from adacalib.stats import score_cells
+from adacalib.stats.logit_cells import MAX_FIELD_VALUE_ID
 from adacalib.stats.score_cells import (
+    build_score_cells,
     build_value_aucs,
-    collect_score_cells,
+    collect_pooled_cells,
     collect_shown_cells,
     collect_value_aucs,
-    count_score_cells,
     score_column,
 )
 from tests.assert_table import collect_rows
@@ -40,25 +40,28 @@ def score_rows(spark: SparkSession, drawn: pd.DataFrame, n_partitions: int = 2) 
     return rows.withColumns({score_column("plain"): plain, score_column("quarter"): F.lit(0.25).cast("double")})
 
 
+def cells_of(spark: SparkSession, drawn: pd.DataFrame, cells_per_logit: int = 512, n_partitions: int = 2) -> DataFrame:
+    return build_score_cells(score_rows(spark, drawn, n_partitions), "f", METHODS, cells_per_logit)
+
+
 def test_score_cells_by_hand(spark: SparkSession) -> None:
     # .25 has logit -ln 3 = -1.0986 → cell floor(-1.0986 · 512) = -563
     drawn = samples_by_hand([(1, 0.0, 1), (1, 0.001, 0), (2, 0.0, 1)]).assign(weight=[1.0, 2.0, 4.0])
-    rows = score_rows(spark, drawn)
-    by_value = collect_rows(count_score_cells(rows, METHODS, "f"), ["method_index", "field_value_id"])
+    cells = cells_of(spark, drawn)
+    by_value = collect_rows(cells, ["method_index", "field_value_id"])
     names = ("field_value_id", "cell", "weight", "response", "score_sum", "n_samples", "n_responses")
     found = {i: [tuple(row[n] for n in names) for row in by_value if row["method_index"] == i] for i in (0, 1)}
     assert found[1] == [(1, -563, 3.0, 1.0, 0.75, 2, 1), (2, -563, 4.0, 4.0, 1.0, 1, 1)]
     # σ(logit): 0.001 · 512 = .512, so both samples of value 1 share cell 0
     assert [row[:4] for row in found[0]] == [(1, 0, 3.0, 1.0), (2, 0, 4.0, 4.0)]
-    assert SCORE_CELLS_PER_LOGIT == 512
-    pooled = collect_score_cells(rows, METHODS)["quarter"]
+    pooled = collect_pooled_cells(cells, METHODS)["quarter"]
     assert (pooled.cell.tolist(), pooled.weight.tolist(), pooled.score_sum.tolist()) == ([-563], [7.0], [1.75])
     assert (pooled.n_samples.tolist(), pooled.n_responses.tolist()) == ([3], [2])
 
 
 def test_score_cells_keep_the_order_of_scores(spark: SparkSession) -> None:
     drawn = draw_samples(200, seed=6)
-    cells = collect_score_cells(score_rows(spark, drawn), METHODS)["plain"]
+    cells = collect_pooled_cells(cells_of(spark, drawn), METHODS)["plain"]
     assert np.all(np.diff(cells.cell) > 0) and cells.n_samples.sum() == 200
     logit = np.sort(drawn["uncalibrated_logit"].to_numpy(np.float64))
     # a logit on a cell's edge may move by rounding of σ and back: the cumulated counts differ by one sample at most
@@ -67,18 +70,41 @@ def test_score_cells_keep_the_order_of_scores(spark: SparkSession) -> None:
         assert abs(found - np.searchsorted(logit, edge / 512)) <= 1
 
 
-def test_spark_and_numpy_have_the_same_cells(spark: SparkSession) -> None:
-    rows = score_rows(spark, draw_samples(150, seed=4).assign(uncalibrated_logit=np.linspace(-30, 30, 150)))
-    scores = np.array([row[score_column("plain")] for row in collect_rows(rows.select(score_column("plain")))])
-    found = collect_score_cells(rows, METHODS)["plain"]
-    cell, n = np.unique(assign_score_cell(scores), return_counts=True)
-    np.testing.assert_array_equal(found.cell, cell)
-    np.testing.assert_array_equal(found.n_samples, n)
+@pytest.mark.parametrize("cells_per_logit", [1, 128, 2**20])
+def test_spark_and_numpy_have_the_same_cells(spark: SparkSession, cells_per_logit: int) -> None:
+    # to the ends of the grid and with the largest id there is room for: the packed key is unpacked whole
+    drawn = draw_samples(150, seed=4).assign(uncalibrated_logit=np.linspace(-30, 30, 150))
+    drawn["field_value_id_f"] = np.where(np.arange(150) % 2, MAX_FIELD_VALUE_ID, 0)
+    rows = score_rows(spark, drawn)
+    kept = collect_rows(rows.select("field_value_id_f", score_column("plain")))
+    expected = {}
+    for value in (0, MAX_FIELD_VALUE_ID):
+        scores = np.array([row[score_column("plain")] for row in kept if row["field_value_id_f"] == value])
+        cell, n = np.unique(assign_score_cell(scores, cells_per_logit), return_counts=True)
+        expected[value] = list(zip(cell.tolist(), n.tolist(), strict=True))
+    found = collect_rows(build_score_cells(rows, "f", METHODS, cells_per_logit), ["field_value_id", "cell"])
+    for value, cells in expected.items():
+        own = [row for row in found if row["field_value_id"] == value and row["method_index"] == 0]
+        assert [(row["cell"], row["n_samples"]) for row in own] == cells
+
+
+def test_the_key_of_a_billion_values_fits_in_a_long() -> None:
+    assert (MAX_FIELD_VALUE_ID + 1) * 64 * count_score_cells(2**20) < 2**63
+
+
+def test_without_weights_sums_follow_from_counts(spark: SparkSession) -> None:
+    rows = score_rows(spark, draw_samples(200, seed=8))
+    keys = ["field_value_id", "method_index", "cell"]
+    parts = [collect_rows(build_score_cells(rows, "f", METHODS, 32, has_weights=w), keys) for w in (True, False)]
+    for one, other in zip(*parts, strict=True):
+        assert one.keys() == other.keys()
+        assert list(one.values()) == pytest.approx(list(other.values()), rel=1e-12)
 
 
 def test_shown_values_are_kept_apart(spark: SparkSession) -> None:
     drawn = draw_samples(200, seed=3, weighted=True)
-    shown = collect_shown_cells(score_rows(spark, drawn), METHODS, "f", [3, 1, 99])
+    cells = cells_of(spark, drawn)
+    shown = collect_shown_cells(cells, METHODS, [3, 1, 99])
     assert list(shown) == [3, 1, 99]
     for value in (3, 1):
         own = drawn[drawn["field_value_id_f"] == value]
@@ -86,20 +112,20 @@ def test_shown_values_are_kept_apart(spark: SparkSession) -> None:
             assert shown[value][method].weight.sum() == pytest.approx(own["weight"].sum())
             assert shown[value][method].n_responses.sum() == own["label"].sum()
     assert len(shown[99]["plain"]) == 0
-    assert collect_shown_cells(score_rows(spark, drawn), METHODS, "f", []) == {}
+    assert collect_shown_cells(cells, METHODS, []) == {}
 
 
-@pytest.mark.parametrize("scores_at_once", [2, 64, 1_000_000])
+@pytest.mark.parametrize("cells_at_once", [1, 64, 1_000_000])
 def test_value_aucs_same_as_counting_pairs(
-    spark: SparkSession, scores_at_once: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, cells_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a row at a time, some, all: a value whose rows come in several goes is put together
-    monkeypatch.setattr(score_cells, "_SCORES_AT_ONCE", scores_at_once)
+    # a batch at a time, some, all: a value whose cells come in several goes is put together
+    monkeypatch.setattr(score_cells, "_CELLS_AT_ONCE", cells_at_once)
     drawn = draw_samples(120, seed=2)
     drawn["label"] = (np.arange(120) % 5 < 2).astype(np.int8)
     # logits on a grid, so that cells and scores have the same ties
     drawn["uncalibrated_logit"] = (np.round(drawn["uncalibrated_logit"] * 4) / 4 + 1 / 1024).astype(np.float32)
-    found = collect_value_aucs(score_rows(spark, drawn, 3), "f", METHODS)
+    found = collect_value_aucs(cells_of(spark, drawn, n_partitions=3), METHODS)
     for method in METHODS:
         aucs = found[method]
         assert aucs.field_value_id.tolist() == sorted(drawn["field_value_id_f"].unique())
@@ -118,7 +144,7 @@ def test_value_aucs_same_as_counting_pairs(
 def test_value_aucs_by_hand_with_weights_and_one_class(spark: SparkSession) -> None:
     # value 1: positives at 1 (weight 2) and -1 (weight 1), negative at 0: 2 of 3 in order; unseen values: no positive
     drawn = samples_by_hand([(1, 1.0, 1), (1, -1.0, 1), (1, 0.0, 0), (0, 0.0, 0)]).assign(weight=[2.0, 1.0, 1.0, 3.0])
-    rows = collect_rows(build_value_aucs(score_rows(spark, drawn), "f", METHODS), ["field_value_id", "method_index"])
+    rows = collect_rows(build_value_aucs(cells_of(spark, drawn), len(METHODS)), ["field_value_id", "method_index"])
     assert [(row["field_value_id"], row["method_index"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [row["has_both_classes"] for row in rows] == [False, False, True, True]
     assert [row["weight"] for row in rows] == [3.0, 3.0, 4.0, 4.0]
@@ -126,53 +152,49 @@ def test_value_aucs_by_hand_with_weights_and_one_class(spark: SparkSession) -> N
     assert (rows[2]["count_1"], rows[2]["count_0"]) == (2, 1)
 
 
-def make_batches(values: list[int], cuts: set[int], seed: int) -> list[pa.RecordBatch]:
-    """Rows of the values given, in order, cut into batches at the places given; two methods' random scores."""
-    generator = np.random.default_rng(seed)
-    scores = [[float(x) for x in generator.uniform(0.2, 0.4, 2)] for _ in values]
-    columns = {
-        "field_value_id": pa.array(values, pa.int32()),
-        "label": pa.array(generator.integers(0, 2, len(values)), pa.int8()),
-        "weight": pa.array(generator.choice([0.5, 1.0], len(values))),
-        "scores": pa.array(scores, pa.list_(pa.float64())),
-    }
-    whole = pa.RecordBatch.from_pydict(columns)
-    places = [0, *sorted(cut for cut in cuts if cut < len(values)), len(values)]
-    return [whole.slice(a, b - a) for a, b in pairwise(places)]
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 5), max_size=60), st.sets(st.integers(0, 60)), st.integers(1, 20), st.integers(0, 99))
-def test_no_value_is_split_however_rows_come(values: list[int], cuts: set[int], at_once: int, seed: int) -> None:
-    batches = make_batches(sorted(values), cuts, seed)
-    before, score_cells._SCORES_AT_ONCE = score_cells._SCORES_AT_ONCE, at_once
+def test_no_value_is_split_however_cells_come(values: list[int], cuts: set[int], at_once: int, seed: int) -> None:
+    cells = make_cells(sorted(values), seed)
+    places = [0, *sorted(cut for cut in cuts if cut < len(values)), len(values)]
+    batches = [cells.slice(a, b - a) for a, b in pairwise(places)]
+    before, score_cells._CELLS_AT_ONCE = score_cells._CELLS_AT_ONCE, at_once
     try:
-        parts = list(score_cells._iterate_whole_values(iter(batches), 2))
+        parts = list(score_cells._iterate_whole_values(iter(batches)))
     finally:
-        score_cells._SCORES_AT_ONCE = before
-    keys = [set(part.key.tolist()) for part in parts]
-    assert sorted(key for own in keys for key in own) == sorted({2 * v + m for v in values for m in (0, 1)})
-    whole = _whole(batches)
-    for part in parts:
-        found = compute_value_aucs(part.key, part.cell, part.weight, part.response, part.n_samples, part.n_responses)
-        for key, value_auc in zip(found.field_value_id, found.auc, strict=True):
-            assert value_auc == pytest.approx(whole[int(key)], rel=1e-12, abs=1e-12)
+        score_cells._CELLS_AT_ONCE = before
+    owned = [set(part["field_value_id"].to_pylist()) for part in parts]
+    assert sorted(value for own in owned for value in own) == sorted(set(values))
+    assert sum(part.num_rows for part in parts) == len(values)
+    ids = cells["field_value_id"].to_numpy().astype(np.int64) * 2 + cells["method_index"].to_numpy()
+    names = ("cell", "weight", "response", "n_samples", "n_responses")
+    whole = compute_value_aucs(ids, *(cells[name].to_numpy() for name in names))
+    found = [row for part in parts for row in score_cells._describe_values(part, 2).to_pylist()]
+    assert [2 * row["field_value_id"] + row["method_index"] for row in found] == whole.field_value_id.tolist()
+    assert [row["auc"] for row in found] == pytest.approx(whole.auc.tolist(), rel=1e-12, abs=1e-12)
 
 
-def _whole(batches: list[pa.RecordBatch]) -> dict[int, Any]:
-    rows = pa.Table.from_batches(batches)
-    found = {}
-    for method in (0, 1):
-        scores = np.array([row[method] for row in rows["scores"].to_pylist()], float)
-        label, weight = rows["label"].to_numpy(), rows["weight"].to_numpy()
-        ids = rows["field_value_id"].to_numpy().astype(np.int64)
-        aucs = compute_value_aucs(ids, assign_score_cell(scores), weight, weight * label)
-        found |= {2 * int(v) + method: x for v, x in zip(aucs.field_value_id, aucs.auc, strict=True)}
-    return found
+def make_cells(values: list[int], seed: int) -> pa.RecordBatch:
+    """A random cell of one of two methods for each of the values given, in their order."""
+    generator, n = np.random.default_rng(seed), len(values)
+    counts = generator.integers(1, 4, n)
+    responses = generator.integers(0, counts + 1)
+    columns = {
+        "field_value_id": pa.array(values, pa.int32()),
+        "method_index": pa.array(generator.integers(0, 2, n), pa.int32()),
+        "cell": pa.array(generator.integers(-9, 9, n), pa.int32()),
+        "weight": pa.array(counts * 0.5),
+        "response": pa.array(responses * 0.5),
+        "n_samples": pa.array(counts),
+        "n_responses": pa.array(responses),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
-def test_a_missing_score_is_refused(spark: SparkSession) -> None:
+@pytest.mark.parametrize(("score", "told"), [(None, "missing"), (float("nan"), "NaN"), (1.5, "1.5"), (-0.25, "-0.25")])
+def test_a_score_that_is_no_probability_is_refused(spark: SparkSession, score: float | None, told: str) -> None:
     rows = score_rows(spark, samples_by_hand([(1, 0.0, 1), (1, 1.0, 0)]))
-    holed = rows.withColumn(score_column("quarter"), F.when(F.col("label") == 1, 0.25))
-    with pytest.raises(PySparkException, match="1 of 4 scores missing"):
-        collect_value_aucs(holed, "f", METHODS)
+    bad = F.when(F.col("label") == 1, 0.25).otherwise(F.lit(score).cast("double"))
+    cells = build_score_cells(rows.withColumn(score_column("quarter"), bad), "f", METHODS, 128)
+    with pytest.raises(PySparkException, match=f"a test row's score is {told}: each method gives each test row"):
+        collect_value_aucs(cells, METHODS)
