@@ -374,13 +374,18 @@ class EvaluationConfig(_Section):
     jackknife_groups: int = Field(50, ge=2, le=1000)
     interval_level: float = Field(0.95, gt=0, lt=1)
     attainable_draws: int = Field(25, ge=1, le=1000, description="draws of labels behind the attainable level")
-    score_cells_per_logit: int = Field(
-        128,
+    score_cells_per_logit: int | None = Field(
+        None,
         ge=1,
         le=2**20,
         description="scores that share a cell count as tied in AUC and Field-AUC; metrics.json has the largest error "
-        "that this can cause (auc_cell_error). 1048576 makes it next to nothing: for data of few rows",
+        "that this can cause (auc_cell_error). By default 1048576, which is as good as exact, for up to a million "
+        "scores (test rows × methods), and 128 beyond",
     )
+
+    def choose_score_cells(self, n_scores: int) -> int:
+        """Score cells per unit of logit for so many test rows × methods."""
+        return self.score_cells_per_logit or (2**20 if n_scores <= 1_000_000 else 128)
 
 
 class SparkConfig(_Section):

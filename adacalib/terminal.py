@@ -43,7 +43,7 @@ def _make_table(title: str, methods: dict[str, Any], reference: str) -> Table:
     table = Table(
         title=title,
         title_justify="left",
-        caption=_caption(methods["adacalib"], reference),
+        caption=_caption(methods, reference),
         caption_justify="left",
         box=None,
         pad_edge=False,
@@ -58,17 +58,26 @@ def _make_table(title: str, methods: dict[str, Any], reference: str) -> Table:
     return table
 
 
+_SHOWN_ERROR = 5e-5
+"""An error of the AUCs that shows in their last digit."""
+
+
 def show(value: float | None, digits: int) -> str:
     """A metric as text; – for null."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _caption(values: dict[str, Any], reference: str) -> str:
-    parts = []
+def _caption(methods: dict[str, Any], reference: str) -> str:
+    parts, values = [], methods["adacalib"]
     for key in ("field_rce", "field_rce_terciles"):
         floor, attainable = values.get(f"{key}_noise_floor"), values.get(f"{key}_attainable")
         parts.append(f"{_COLUMNS[key][0]}: noise floor {show(floor, 4)}, attainable {show(attainable, 4)}")
-    return "\n".join([*parts, f"PCOC is best at 1. Floors take {reference} for the truth.\n"])
+    parts.append(f"PCOC is best at 1. Floors take {reference} for the truth.")
+    keys = ("auc_cell_error", "field_auc_cell_error")
+    error = max(own.get(key) or 0.0 for own in methods.values() for key in keys)
+    if error >= _SHOWN_ERROR:
+        parts.append(f"AUCs are by cells of scores, and off by at most {error:.4f}.")
+    return "\n".join([*parts, ""])
 
 
 _COMPARED = {

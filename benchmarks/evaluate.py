@@ -115,7 +115,7 @@ def _list_steps(
             cells,
             n_groups=settings.jackknife_groups,
             seed=SEED,
-            cells_per_logit=settings.score_cells_per_logit,
+            cells_per_logit=settings.choose_score_cells(len(METHODS) * int(cells.n_samples.sum())),
             has_weights=False,
         )
         return cells, evaluated

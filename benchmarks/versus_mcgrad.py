@@ -199,7 +199,7 @@ def evaluate(spark: SparkSession, config: RunConfig, without: RunConfig) -> dict
         test_cells,
         n_groups=settings.jackknife_groups,
         seed=config.seed,
-        cells_per_logit=settings.score_cells_per_logit,
+        cells_per_logit=settings.choose_score_cells(len(METHODS) * int(test_cells.n_samples.sum())),
         has_truth=config.input.truth is not None,
         has_weights=config.input.weight is not None,
     )

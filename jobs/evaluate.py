@@ -104,7 +104,7 @@ def _add_up(
         test_cells,
         n_groups=config.evaluation.jackknife_groups,
         seed=config.seed,
-        cells_per_logit=config.evaluation.score_cells_per_logit,
+        cells_per_logit=config.evaluation.choose_score_cells(len(METHODS) * int(test_cells.n_samples.sum())),
         has_truth=config.input.truth is not None,
         has_weights=config.input.weight is not None,
         shown_values=frequent if field == config.field else (),

@@ -70,7 +70,7 @@ def evaluate_seed(
             test_cells,
             n_groups=settings.jackknife_groups,
             seed=config.seed,
-            cells_per_logit=settings.score_cells_per_logit,
+            cells_per_logit=settings.choose_score_cells(len(methods) * int(test_cells.n_samples.sum())),
             has_truth=config.input.truth is not None,
             has_weights=config.input.weight is not None,
         )

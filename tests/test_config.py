@@ -18,6 +18,7 @@ from adacalib.config import (
     AuxiliaryConfig,
     CalibratorConfig,
     ConfigError,
+    EvaluationConfig,
     RunConfig,
     parse_config,
     read_config,
@@ -344,6 +345,12 @@ def test_what_the_calibrator_does_leaves_the_generation_as_it_is() -> None:
     before = parse_config(WITH_FEATURES).describe_generation("9-1")
     for calibrator in ({"mode": "neucalib"}, {"fit_on": "dev"}, {"auxiliary": {"epochs": 1}}, {"re_level": False}):
         assert parse_config(WITH_FEATURES | {"calibrator": calibrator}).describe_generation("9-1") == before
+
+
+def test_score_cells_are_fine_for_few_scores() -> None:
+    assert EvaluationConfig().choose_score_cells(1_000_000) == 2**20
+    assert EvaluationConfig().choose_score_cells(1_000_001) == 128
+    assert EvaluationConfig(score_cells_per_logit=512).choose_score_cells(10) == 512
 
 
 def test_the_network_is_larger_where_samples_tell_much() -> None:

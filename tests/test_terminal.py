@@ -73,6 +73,13 @@ def test_table_has_each_method_and_the_floors_below() -> None:
     assert all(name in text for name in ("un-calibrated", "isotonic + offset", "isotonic_offset"))
 
 
+def test_error_of_coarse_score_cells_is_told_where_it_shows() -> None:
+    text = render(make_metrics_tables(make_metrics(auc_cell_error=9e-4, field_auc_cell_error=1.1e-3))[0])
+    assert "AUCs are by cells of scores, and off by at most 0.0011." in text
+    for fine in (make_metrics(auc_cell_error=2e-7, field_auc_cell_error=4e-5), make_metrics(auc_cell_error=None)):
+        assert "by cells" not in render(make_metrics_tables(fine)[0])
+
+
 def test_undefined_metric_shows_as_a_dash() -> None:
     text = render(make_metrics_tables(make_metrics(field_rce=None, field_rce_attainable=None))[0])
     (row,) = (line for line in text.splitlines() if "AdaCalib" in line)
