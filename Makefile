@@ -1,7 +1,7 @@
 # `make` lists the targets. Needs Python 3.11; scripts/install.sh builds .venv, scripts/java_home.sh finds Java 17.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install run test check mcgrad clean distclean
+.PHONY: help install run test check mcgrad bench-billion clean distclean
 
 CONFIG ?= configs/flights.yaml
 TESTS ?= tests
@@ -9,7 +9,7 @@ WORKERS ?= 2
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: ## build .venv from requirements.lock; nothing to do when it is up to date
 	@scripts/install.sh
@@ -37,6 +37,11 @@ mcgrad: install .venv-mcgrad/installed ## hold AdaCalib against MCGrad (CONFIG=c
 	@"$${PYTHON:-python3.11}" -m venv --clear .venv-mcgrad
 	@.venv-mcgrad/bin/pip install --quiet --no-deps -r benchmarks/mcgrad.lock
 	@touch $@
+
+ROWS ?= 10000000 100000000 1000000000
+bench-billion: install ## what each stage costs at 10 million, 100 million and 1 billion rows (50 GB of disk; ROWS=...)
+	@JAVA_HOME="$$(scripts/java_home.sh)" && export JAVA_HOME && .venv/bin/python benchmarks/billion.py \
+		--rows $(ROWS) --json runs/billion.json
 
 clean: ## remove runs and caches
 	@rm -rf runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \

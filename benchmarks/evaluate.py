@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 from scored_rows import keep_scored_rows, keep_table, make_field_values
@@ -60,6 +60,23 @@ def add_scores(rows: DataFrame) -> DataFrame:
     )
 
 
+def add_up(rows: DataFrame, field_values: int, settings: EvaluationConfig) -> Sums:
+    """The passes of jobs/evaluate.py over rows with a score column per method."""
+    values = make_field_values(rows.sparkSession, field_values)
+    cells = collect_cells(build_logit_cells(rows, values, "f", has_weights=False), field_values + 1)
+    evaluated = summarise_test(
+        rows,
+        METHODS,
+        "f",
+        cells,
+        n_groups=settings.jackknife_groups,
+        seed=SEED,
+        cells_per_logit=settings.choose_score_cells(len(METHODS) * int(cells.n_samples.sum())),
+        has_weights=False,
+    )
+    return cells, evaluated
+
+
 def compute_all_metrics(found: Sums, settings: EvaluationConfig) -> dict[str, Any]:
     """What jobs/evaluate.py computes for one field; the test cells stand for those of the fit."""
     cells, evaluated = found
@@ -83,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = spark.read.parquet(str(keep_table(path, lambda: add_scores(lean))))
         kept: list[Sums] = []
         metrics: dict[str, Any] = {}
-        steps = _list_steps(spark, rows, options.field_values, settings, kept, metrics)
+        steps = _list_steps(rows, options.field_values, settings, kept, metrics)
         seconds = time_in_turns(steps, options.repeat, console)
     facts = {
         "rows": options.rows,
@@ -96,35 +113,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list_steps(
-    spark: SparkSession,
     rows: DataFrame,
     field_values: int,
     settings: EvaluationConfig,
     kept: list[Sums],
     metrics: dict[str, Any],
 ) -> dict[str, Callable[[], Any]]:
-    values = make_field_values(spark, field_values)
     columns = ("label", "weight", *(score_column(method) for method in METHODS))
-
-    def add_up() -> Sums:
-        cells = collect_cells(build_logit_cells(rows, values, "f", has_weights=False), field_values + 1)
-        evaluated = summarise_test(
-            rows,
-            METHODS,
-            "f",
-            cells,
-            n_groups=settings.jackknife_groups,
-            seed=SEED,
-            cells_per_logit=settings.choose_score_cells(len(METHODS) * int(cells.n_samples.sum())),
-            has_weights=False,
-        )
-        return cells, evaluated
 
     return {
         "scan": lambda: rows.groupBy("field_value_id_f").agg(*(F.sum(name) for name in columns)).collect(),
-        "sums": lambda: kept.append(add_up()),
+        "sums": lambda: kept.append(add_up(rows, field_values, settings)),
         "metrics": lambda: compute_all_metrics(kept[-1], settings),
-        "evaluate": lambda: metrics.update(compute_all_metrics(add_up(), settings)),
+        "evaluate": lambda: metrics.update(compute_all_metrics(add_up(rows, field_values, settings), settings)),
     }
 
 

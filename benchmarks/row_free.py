@@ -29,17 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark.sql import SparkSession
+from lean_run import configure, write_bins, write_cells, write_samples_manifest
 from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
-from scored_rows import keep_scored_rows, make_field_values
+from scored_rows import keep_scored_rows
 
 from adacalib import io, schemas
 from adacalib.config import RunConfig, parse_config, read_config
-from adacalib.manifest import MANIFEST, read_origin
-from adacalib.stats.bin_statistics import compute_bin_statistics
-from adacalib.stats.logit_cells import build_logit_cells
+from adacalib.manifest import read_origin
 from adacalib.stats.training_rows import build_training_rows
 from jobs import generate
 from jobs.pipeline import SessionOnDemand, run_stages
@@ -182,9 +180,10 @@ def fit_lean(base: RunConfig, rows: int, repeat: int, session: SessionOnDemand) 
     """Either fit on cells of bare scored rows, in turn: seconds of each; number of cells and seconds of the tables."""
     spark = session.start()
     started = time.monotonic()
-    _write_lean_tables(spark, base, rows)
+    write_samples_manifest(base, rows, LEAN_FIELD_VALUES)
+    n_cells = write_cells(spark.read.parquet(base.input.path), base, rows, LEAN_FIELD_VALUES)
+    write_bins(spark, base, rows, LEAN_FIELD_VALUES)
     seconds = time.monotonic() - started
-    n_cells = io.read_manifest(base, "logit_cells")["rows"]
     results: Results = {method: [] for method in ON_CELLS}
     for _ in range(repeat):
         for method, figures in results.items():
@@ -192,23 +191,6 @@ def fit_lean(base: RunConfig, rows: int, repeat: int, session: SessionOnDemand) 
             run_stages(config, (*_row_stages(config), "train_calibrator"), Console(quiet=True), session)
             figures.append({"fit_seconds": _read_fit_seconds(config)})
     return results, {"cells": n_cells, "table_seconds": seconds}
-
-
-def _write_lean_tables(spark: SparkSession, base: RunConfig, rows: int) -> None:
-    """The tables that a fit on cells reads, as the stages write them; of samples, which are not kept, the manifest."""
-    values, scored = make_field_values(spark, LEAN_FIELD_VALUES), spark.read.parquet(base.input.path)
-    fingerprint = f"lean-{rows}"
-    facts = {"generation": base.describe_generation(fingerprint)}
-    n_values = {"n_field_values": {base.field: LEAN_FIELD_VALUES}, "n_good": rows}
-    no_features = {"n_auxiliary_features": 0, "auxiliary_category_counts": []}
-    manifest = {"input_fingerprint": fingerprint, **n_values, **no_features, **facts}
-    io.write_json(io.table_path(base, "samples") / MANIFEST, manifest)
-    fit_on = facts | {"fit_on": base.calibrator.fit_on}
-    cells = build_logit_cells(scored, values, base.field, has_weights=False)
-    io.write_table(cells, base, "logit_cells", schemas.LOGIT_CELLS, facts=fit_on)
-    kept = io.read_table(spark, base, "logit_cells", schemas.LOGIT_CELLS)
-    bins = compute_bin_statistics(kept, values, base.field, base.n_bins_candidates)
-    io.write_table(bins, base, "bin_statistics", schemas.BIN_STATISTICS, facts=fit_on)
 
 
 def _fit(base: RunConfig, method: str, session: SessionOnDemand) -> dict[str, float]:
@@ -263,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for rows in sorted(options.lean_rows):
             console.print(f"{rows:,} lean rows", highlight=False)
             path = keep_scored_rows(session.start(), options.runs_dir / "scored_rows", rows, LEAN_FIELD_VALUES)
-            base = _configure_lean(options, rows, path)
+            base = configure(options.runs_dir / "row_free", f"lean-{rows}", path)
             lean_sizes[rows], lean_facts[rows] = fit_lean(base, rows, options.repeat, session)
         for rows in sorted(options.rows):
             has_rows = rows <= options.rows_up_to
@@ -301,22 +283,6 @@ def _configure(options: argparse.Namespace, rows: int, place: int) -> RunConfig:
     content["bins"]["n_bins_candidates"] = [5, 10, 20]  # of both modes
     own = {"name": f"seed_{content['seed'] + place}", "seed": content["seed"] + place}
     return parse_config(content | own | {"runs_dir": str(options.runs_dir / "row_free" / f"{options.world}-{rows}")})
-
-
-def _configure_lean(options: argparse.Namespace, rows: int, path: Path) -> RunConfig:
-    content = {
-        "name": f"lean-{rows}",
-        "runs_dir": str(options.runs_dir / "row_free"),
-        "input": {
-            "path": str(path),
-            "label": "label",
-            "score": "1 / (1 + exp(-uncalibrated_logit))",
-        },
-        "fields": ["f"],
-        "training": {"ranks": 1},
-        "bins": {"n_bins_candidates": [5, 10, 20]},  # of both modes
-    }
-    return parse_config(content)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -53,6 +53,8 @@ def add_scores(rows: DataFrame, field: str, predictors: Mapping[str, Predict]) -
     if "calibrated_score" in rows.columns:
         own_scores[score_column("adacalib")] = F.col("calibrated_score")
     own = rows.withColumns(own_scores)
+    if not predictors:
+        return own
     names = {method: score_column(method) for method in predictors}
 
     def predict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
