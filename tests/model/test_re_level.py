@@ -114,8 +114,10 @@ def test_streamed_cells_are_those_of_the_rows(
     (cells,) = seen
     for name in ("field_value_id", "cell", "n_samples", "n_responses"):
         np.testing.assert_array_equal(getattr(cells, name), getattr(expected, name))
-    for name in ("weight", "response", "logit"):
+    for name in ("weight", "response"):
         np.testing.assert_allclose(getattr(cells, name), getattr(expected, name), rtol=1e-9, atol=1e-12)
+    # a float32 product of matrices is rounded otherwise in batches of another size, on some processors
+    np.testing.assert_allclose(cells.logit, expected.logit, rtol=0, atol=1e-6)
     assert cells.n_values == N_VALUES
     assert cells.n_samples.sum() == 3000
 

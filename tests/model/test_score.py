@@ -89,7 +89,7 @@ def test_batches_of_any_size_give_the_same_scores(cut: int) -> None:
     parts = pa.Table.from_batches([score_batch(model, p, RESULT) for p in (batch.slice(0, cut), batch.slice(cut))])
     assert parts["row"].to_pylist() == whole.column("row").to_pylist()
     for name in RESULT[1:]:
-        np.testing.assert_allclose(parts[name].to_numpy(), whole.column(name).to_numpy(), rtol=1e-6)
+        np.testing.assert_allclose(parts[name].to_numpy(), whole.column(name).to_numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_a_scorer_loads_the_checkpoint_and_passes_over_empty_batches(tmp_path: Path) -> None:
