@@ -128,7 +128,7 @@ class AuxiliaryNetwork(nn.Module):
         input_BW = torch.cat(parts, dim=1)
         activation = input_BW * self.cross_layer(input_BW) + input_BW
         for layer in self.hidden_layers:
-            activation = F.relu(layer(activation))
+            activation = F.relu(layer(activation), inplace=True)  # nothing else reads the layer's output
         term_B: Tensor = self.output_layer(activation)[:, 0]
         return term_B
 

@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -115,11 +115,25 @@ def sum_over_ranks(ranks: Ranks, values: Array) -> Array:
     Args:
         values: int64 or float64, of the same shape on every rank.
     """
+    return begin_sum_over_ranks(ranks, values)()
+
+
+def begin_sum_over_ranks(ranks: Ranks, values: Array) -> Callable[[], Array]:
+    """`sum_over_ranks` in two parts: what is returned waits for the sum and gives it.
+
+    Between the two this rank may compute, and take part in other collectives, in the same order on every rank.
+    """
     if ranks.world_size == 1:
-        return np.array(values)
+        own = np.array(values)
+        return lambda: own
     tensor = torch.from_numpy(np.array(values)).to(ranks.device)
-    dist.all_reduce(tensor)
-    return np.asarray(tensor.cpu().numpy())
+    work = dist.all_reduce(tensor, async_op=True)
+
+    def wait() -> Array:
+        work.wait()
+        return np.asarray(tensor.cpu().numpy())
+
+    return wait
 
 
 def gather_json(ranks: Ranks, value: Any) -> list[Any]:

@@ -1,8 +1,8 @@
 """The training loop of every network here: distributed, repeatable, resumable, and never silently wrong.
 
-One step on all ranks: each takes its rows, they add up what they hold, and the summed loss is scaled so that the
-gradients which DistributedDataParallel averages are the exact gradients of the mean loss over the global batch,
-however unevenly the rows are spread.
+One step on all ranks: each takes its rows, they add up what they hold, and the gradients of the summed losses, which
+DistributedDataParallel averages, are scaled to the exact gradients of the mean loss over the global batch, however
+unevenly the rows are spread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from adacalib.model.checkpoint import fingerprint_of
-from adacalib.model.distributed import Ranks, check_equal_on_ranks, digest_of, seed_rank, sum_over_ranks
+from adacalib.model.distributed import Ranks, begin_sum_over_ranks, check_equal_on_ranks, digest_of, seed_rank
 from adacalib.model.epoch_checkpoints import EpochCheckpoints, EpochRecord, EpochState
 from adacalib.model.progress import Progress
 from adacalib.model.row_files import RowFiles, StreamError, deal_pieces, join_rows
@@ -313,15 +313,22 @@ class _Loop:
         own_loss, own_weight = loss.item(), weight.item()
         fault = None if batch is None else describe_fault(own_loss, own_weight, batch, self.ranks)
         own = np.array([0 if batch is None else len(batch), own_loss, own_weight, fault is not None], np.float64)
-        *step, faults = sum_over_ranks(self.ranks, own)
+        sums = begin_sum_over_ranks(self.ranks, own)  # on its way while the gradients are computed
+        self.optimizer.zero_grad()
+        loss.backward()
+        *step, faults = sums()
         if faults:
             raise_faults(self.ranks, fault, self.plan.what, "training")
         if step[0] == 0:
             return None
-        self.optimizer.zero_grad()
-        (loss * (self.ranks.world_size / step[2])).backward()
+        self._scale_gradients(self.ranks.world_size / step[2])
         self.optimizer.step()
         return np.array(step)
+
+    def _scale_gradients(self, factor: float) -> None:
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
 
     def _count_steps(self, epoch: int) -> int:
         dealt = deal_pieces(self.rows, self.ranks.world_size, self.plan.seed, epoch)

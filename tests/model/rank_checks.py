@@ -29,7 +29,7 @@ from adacalib.model.distributed import (
 from adacalib.model.row_files import open_rows
 from adacalib.model.stream import stream_batches
 from adacalib.model.training import train
-from tests.model.toy_training import ToyModel, toy_loss, toy_plan
+from tests.model.toy_training import ToyModel, noted_gradients, toy_loss, toy_plan
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -92,8 +92,9 @@ def stream_ids(ranks: Ranks, table: Path) -> list[list[int]]:
 def train_on(ranks: Ranks, table: Path, **changes: Any) -> dict[str, Any]:
     model = ToyModel(seed=3 + ranks.rank)  # rank 0's start is the one that counts
     plan = toy_plan(table.parent / f"{table.name}-run", **changes)
-    result = train(model, toy_loss, open_rows(table), plan, ranks)
-    return describe(model, result.loss_curve())
+    with noted_gradients(model) as steps:
+        result = train(model, toy_loss, open_rows(table), plan, ranks)
+    return {**describe(model, result.loss_curve()), "gradients": steps}
 
 
 def check_resume(ranks: Ranks, folder: Path, keeps: str) -> dict[str, Any]:
@@ -141,10 +142,6 @@ def describe(model: torch.nn.Module, loss_curve: list[dict[str, Any]]) -> dict[s
     return {
         "digest": digest,
         "parameters": {name: tensor.tolist() for name, tensor in state.items()},
-        "gradients": {
-            name: None if parameter.grad is None else parameter.grad.tolist()
-            for name, parameter in model.named_parameters()
-        },
         "losses": [[record["training_loss"], record["held_out_loss"], record["rows"]] for record in loss_curve],
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from adacalib.config import RunConfig, TrainingConfig, parse_config
 from adacalib.model.row_files import RowFiles, open_rows
@@ -74,6 +77,22 @@ def toy_loss(module: nn.Module, columns: dict[str, Tensor]) -> tuple[Tensor, Ten
     logit_B = module(columns["features"])
     loss_B = F.binary_cross_entropy_with_logits(logit_B, columns["label"].float(), reduction="none")
     return (columns["weight"] * loss_B).sum(), columns["weight"].sum()
+
+
+@contextmanager
+def noted_gradients(module: nn.Module) -> Iterator[list[dict[str, Any]]]:
+    """The gradients that each step of an optimizer finds in here, by parameter; None where there is none."""
+    steps: list[dict[str, Any]] = []
+
+    def note(*_: Any) -> None:
+        named = module.named_parameters()
+        steps.append({name: None if own.grad is None else own.grad.tolist() for name, own in named})
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        yield steps
+    finally:
+        hook.remove()
 
 
 def toy_plan(folder: Path, **changes: Any) -> TrainingPlan:
