@@ -39,6 +39,7 @@ from adacalib.model.row_files import RowFiles, repeat_rows
 from adacalib.model.stream import Batch
 from jobs import train_calibrator
 
+ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("disk", "memory")
 MIN_SPEED = 0.8
 MAX_WAITING = 0.1
@@ -46,7 +47,7 @@ MAX_MEMORY_GROWTH = 1.1
 PROFILED_ROWS = 30
 
 Figures = dict[str, Any]
-"""Of one training: "rows_per_second" and "waiting_share" per epoch, "peak_memory" in bytes, of the largest rank."""
+"""Of one training: its "epochs", their "rows_per_second" and "waiting_share", the largest rank's "peak_memory"."""
 
 
 def judge(
@@ -102,12 +103,14 @@ def train_on_ranks(config: RunConfig, ranks: int, source: str, times: int, profi
     command += [__file__, "--config", str(config_path), "--json", str(out), "--rank", source, "--times", str(times)]
     command += ["--profile", str(profile_path)] if profile_path is not None else []
     threads = str(config.training.threads_per_rank)
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     curve = io.read_json(config.run_dir / "unified" / "training.json")["loss_curves"]["auxiliary"]
     epochs = [epoch for epoch in curve if epoch["epoch"] > 0]
     epochs = epochs[1:] or epochs
     return {
+        "epochs": epochs,
         "rows_per_second": [epoch["rows"] / epoch["seconds"] for epoch in epochs],
         "waiting_share": [epoch["waiting_share"] for epoch in epochs],
         "peak_memory": max(io.read_json(out / f"rank_{rank}.json")["peak_memory"] for rank in range(ranks)),
