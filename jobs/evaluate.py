@@ -16,13 +16,11 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from adacalib import io, schemas
-from adacalib.baselines.isotonic import fit_isotonic
-from adacalib.baselines.isotonic_offset import fit_isotonic_offset
+from adacalib.baselines.isotonic_offset import IsotonicOffset, fit_isotonic_offset
 from adacalib.baselines.references import REFERENCE_SCORE, compute_reference_levels
 from adacalib.cells.evaluation import EvaluationSums, describe_differences, describe_methods, describe_reliability
 from adacalib.cells.logit_cells import LogitCells
@@ -32,6 +30,7 @@ from adacalib.stats import evaluation_sums
 from adacalib.stats.field_value_metrics import build_field_value_metrics
 from adacalib.stats.level_drift import measure_level_drift
 from adacalib.stats.logit_cells import build_logit_cells
+from adacalib.stats.reference_scores import add_reference_scores
 
 METHODS = ("uncalibrated", "isotonic", "isotonic_offset", "adacalib")
 N_SHOWN_VALUES = 6
@@ -51,19 +50,10 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     values = io.read_table(spark, config, "field_values", schemas.FIELD_VALUES)
     fit_cells = _read_fit_cells(spark, config)
     calibrated = io.read_table(spark, config, "calibrated_samples", schemas.calibrated_samples(config.fields))
-    predictors = {
-        "isotonic": fit_isotonic(fit_cells[config.field]).predict,
-        "isotonic_offset": fit_isotonic_offset(fit_cells[config.field]).predict,
-    }
-    test = evaluation_sums.add_scores(calibrated.filter("split = 'test'"), config.field, predictors)
-    test = test.persist(StorageLevel.DISK_ONLY)
+    test = evaluation_sums.add_scores(calibrated.filter("split = 'test'"), config.field, {})
+    test = _add_references(test, config.field, fit_isotonic_offset(fit_cells[config.field]))
     frequent = _list_frequent_values(fit_cells[config.field])
-    try:
-        sums = {
-            field: _add_up(test, values, config, field, fit_cells[field].n_values, frequent) for field in config.fields
-        }
-    finally:
-        test.unpersist()
+    sums = {field: _add_up(test, values, config, field, fit_cells[field].n_values, frequent) for field in config.fields}
     rows = [build_field_value_metrics(values, field, sums[field].evaluated.grouped, METHODS) for field in config.fields]
     table = reduce(DataFrame.unionByName, rows)
     io.write_table(table, config, "field_value_metrics", schemas.FIELD_VALUE_METRICS, facts=origin)
@@ -75,6 +65,12 @@ def run(spark: SparkSession, config: RunConfig) -> None:
     }
     io.write_json(config.run_dir / "evaluation.json", document)
     io.write_json(config.run_dir / "metrics.json", _describe(config, sums, fit_cells))
+
+
+def _add_references(test: DataFrame, field: str, fitted: IsotonicOffset) -> DataFrame:
+    curve = fitted.isotonic
+    rate_limits = (curve.lowest_rate, curve.highest_rate)
+    return add_reference_scores(test, field, curve.logit_knots, curve.rate_knots, rate_limits, fitted.level_V)
 
 
 def _read_fit_cells(spark: SparkSession, config: RunConfig) -> dict[str, LogitCells]:

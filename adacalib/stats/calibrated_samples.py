@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from adacalib import schemas
 from adacalib.cells.functions import BinFunctions, list_segments
 from adacalib.cells.logit_cells import LOGIT_LIMIT, Floats
+from adacalib.stats.segments import find_segment
 
 
 def calibrate_by_functions(
@@ -32,7 +33,7 @@ def calibrate_by_functions(
     field_id = schemas.id_column(fields[0])
     logit = F.greatest(F.lit(-LOGIT_LIMIT), F.least(F.lit(LOGIT_LIMIT), F.col("uncalibrated_logit").cast("double")))
     placed = scored.withColumn("logit", logit).join(_broadcast_segments(scored, functions, field_id), field_id, "left")
-    placed = _find_segment(placed, functions.bin_bounds_RJ.shape[1])
+    placed = find_segment(placed, "logit", F.col("bound"), functions.bin_bounds_RJ.shape[1])
     calibrated = F.get("intercept", F.col("segment")) + F.get("slope", F.col("segment")) * F.col("logit")
     if parent_level_P is not None:
         placed = placed.join(_broadcast_levels(scored, parent_level_P), "parent_id", "left")
@@ -53,17 +54,6 @@ def _describe_row(field_id: str, n_values: int, parent_level_P: Floats | None) -
     found = F.concat_ws(", ", *(F.concat(F.lit(f"{name} = "), F.col(name)) for name in names))
     cure = f"; the checkpoint knows {known}, and no NaN: where the tables are newer than it, run train_calibrator again"
     return F.concat(F.lit("a row with "), found, F.lit(cure))
-
-
-def _find_segment(placed: DataFrame, n_bounds: int) -> DataFrame:
-    """Adds the number of bounds at or below the logit, by halves: one column per step, or each would be computed in
-    the next one twice."""
-    placed = placed.withColumn("segment", F.lit(0))
-    for power in reversed(range(n_bounds.bit_length())):
-        # beyond the last bound stands null, which no logit is at or above
-        passed = F.col("logit") >= F.get("bound", F.col("segment") + F.lit(2**power - 1))
-        placed = placed.withColumn("segment", F.col("segment") + F.when(passed, 2**power).otherwise(0))
-    return placed
 
 
 def _broadcast_segments(rows: DataFrame, functions: BinFunctions, field_id: str) -> DataFrame:
